@@ -1,4 +1,16 @@
-// Command byre is a qcow2 toolbox: it chooses its personality from the name it is called by.
+// Command byre is a qcow2 toolbox with the verbs people already type. It chooses its personality (byre, qemu-img,
+// qemu-io, qemu-nbd) from the name it is called by.
 package main
 
-func main() {}
+import (
+	"os"
+
+	"byre/cli"
+)
+
+func main() {
+	env, stop := cli.OSEnv()
+	code := cli.Main(env)
+	stop()
+	os.Exit(code)
+}
