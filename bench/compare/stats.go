@@ -86,11 +86,13 @@ func Outliers(v []float64, limit float64) []int {
 // Ratio is the quotient of two quantities with its confidence interval. N is the number of pairs (or of values of the smaller
 // sample); without an interval, N is 1 or a measurement was zero, and Known is false.
 type Ratio struct {
-	Value, Low, High float64
-	N                int
-	Known            bool
+	Value float64 `json:"value"`
+	Low   float64 `json:"low,omitempty"`
+	High  float64 `json:"high,omitempty"`
+	N     int     `json:"n"`
+	Known bool    `json:"known"`
 	// P is the probability to see a difference as large as this between equals.
-	P float64
+	P float64 `json:"p,omitempty"`
 }
 
 // Verdict is what a ratio says.
