@@ -195,7 +195,7 @@ func (s *state) apply(e *Event, fate Fate) {
 func (s *state) piece(e *Event, off, end int64) {
 	switch e.Kind {
 	case Write:
-		s.write(e.data[off-e.Off:end-e.Off], off)
+		s.writeShared(e.data[off-e.Off:end-e.Off], off)
 	case Zero:
 		s.zero(off, end)
 	case Punch:

@@ -101,6 +101,11 @@ func (s *state) write(p []byte, off int64) {
 	s.reach(off + int64(len(p)))
 }
 
+func (s *state) writeShared(p []byte, off int64) {
+	s.tree.writeShared(p, uint64(off))
+	s.reach(off + int64(len(p)))
+}
+
 // reach notes that bytes up to end were written.
 func (s *state) reach(end int64) {
 	s.size = max(s.size, end)
@@ -129,19 +134,20 @@ func (f *File) write(iov [][]byte, off, n, limit int64, fua bool) {
 	}
 	f.lock.Lock()
 	defer f.lock.Unlock()
-	at, left := off, n
-	for _, p := range iov {
-		p = p[:min(int64(len(p)), left)]
-		f.mu.write(p, at)
-		at, left = at+int64(len(p)), left-int64(len(p))
-	}
-	if f.clock != nil {
-		data := make([]byte, 0, n)
+	if f.clock == nil {
 		for _, p := range iov {
-			data = append(data, p[:min(int64(len(p)), n-int64(len(data)))]...)
+			p = p[:min(int64(len(p)), n)]
+			f.mu.write(p, off)
+			off, n = off+int64(len(p)), n-int64(len(p))
 		}
-		f.clock.recordLocked(Event{File: f, Kind: Write, Off: off, Len: n, FUA: fua, data: data})
+		return
 	}
+	data := make([]byte, 0, n)
+	for _, p := range iov {
+		data = append(data, p[:min(int64(len(p)), n-int64(len(data)))]...)
+	}
+	f.mu.writeShared(data, off)
+	f.clock.recordLocked(Event{File: f, Kind: Write, Off: off, Len: n, FUA: fua, data: data})
 }
 
 func (f *File) zero(off, n, limit int64, fua bool) {

@@ -43,7 +43,11 @@ func TestRandomRequestsEqualAFlatArrayAlsoInClones(t *testing.T) {
 			d *Driver
 			m *model
 		}
-		pairs := []pair{{New(0), &model{}}}
+		first := NewFile("f", 0)
+		if seed%2 == 1 {
+			NewClock().Adopt(first)
+		}
+		pairs := []pair{{first.Open(Options{}), &model{}}}
 		for range 300 {
 			p := pairs[r.IntN(len(pairs))]
 			off, n := r.Int64N(600<<10), 1+r.Int64N(1<<(1+r.IntN(17)))

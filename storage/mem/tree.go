@@ -56,6 +56,13 @@ func (t *tree) page(off uint64) *[pageSize]byte {
 
 // writable finds or makes the page that holds off, for change.
 func (t *tree) writable(off uint64) *[pageSize]byte {
+	slot := t.slot(off)
+	*slot = t.own(*slot, 0)
+	return (*slot).data
+}
+
+// slot finds or makes the place of the page that holds off, for change.
+func (t *tree) slot(off uint64) **node {
 	if t.owner == 0 {
 		t.owner = owners.Add(1)
 	}
@@ -68,14 +75,12 @@ func (t *tree) writable(off uint64) *[pageSize]byte {
 		t.level++
 	}
 	slot := &t.root
-	for l := t.level; ; l-- {
+	for l := t.level; l > 0; l-- {
 		n := t.own(*slot, l)
 		*slot = n
-		if l == 0 {
-			return n.data
-		}
 		slot = &n.kids[off>>(pageShift+fanShift*(l-1))&(fan-1)]
 	}
+	return slot
 }
 
 // own makes n, a node of level l or nil, changeable.
@@ -98,6 +103,19 @@ func (t *tree) own(n *node, l int) *node {
 // write copies p to off.
 func (t *tree) write(p []byte, off uint64) {
 	for len(p) > 0 {
+		n := copy(t.writable(off)[off&(pageSize-1):], p)
+		p, off = p[n:], off+uint64(n)
+	}
+}
+
+// writeShared is write for a p that never changes: whole pages of it become part of the tree without a copy.
+func (t *tree) writeShared(p []byte, off uint64) {
+	for len(p) > 0 {
+		if off&(pageSize-1) == 0 && len(p) >= pageSize {
+			*t.slot(off) = &node{data: (*[pageSize]byte)(p)} // owned by no tree
+			p, off = p[pageSize:], off+pageSize
+			continue
+		}
 		n := copy(t.writable(off)[off&(pageSize-1):], p)
 		p, off = p[n:], off+uint64(n)
 	}
