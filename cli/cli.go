@@ -31,10 +31,17 @@ func OSEnv() (env *Env, stop func()) {
 	return &Env{Args: os.Args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Context: ctx}, stop
 }
 
-// verb is one command. run returns the exit code.
+// verb is one command. run returns the exit code. A verb whose options are common ones and opts parses them with
+// call.parse, which also answers --help from the texts here.
 type verb struct {
 	name    string
-	summary string
+	summary string // half a sentence for the list of commands
+	operand string // what follows the options in the synopsis: "FILE", "FILE1 FILE2"
+	common  common // common options that it has
+	opts    []opt  // options of its own; those with a help text are listed
+	min     int    // least number of operands
+	max     int    // most; -1 is any number
+	note    string // what the help says behind the options, if anything
 	run     func(c *call) int
 }
 
@@ -42,7 +49,7 @@ type verb struct {
 type call struct {
 	*Env
 	prog string   // what errors begin with: "qemu-img", "byre", "qemu-io"
-	verb string   // "info"; empty in a one-verb personality
+	verb *verb    // nil in a one-verb personality
 	args []string // what follows the verb
 }
 
@@ -83,23 +90,34 @@ var personalities = map[string]func(*call) int{}
 
 // runVerbs is `byre VERB …` and `qemu-img VERB …`.
 func runVerbs(c *call) int {
-	if len(c.args) == 0 {
-		return c.usageErrorf("Not enough arguments")
+	for len(c.args) > 0 {
+		switch first := c.args[0]; {
+		case first == "-h" || first == "--help":
+			return printHelp(c)
+		case first == "-V" || first == "--version":
+			return printVersion(c)
+		case first == "-T" || first == "--trace":
+			if len(c.args) < 2 {
+				return c.usageErrorf("option '%s' requires an argument", first)
+			}
+			c.args = c.args[2:]
+		case strings.HasPrefix(first, "-T") || strings.HasPrefix(first, "--trace="):
+			c.args = c.args[1:]
+		case strings.HasPrefix(first, "-"):
+			return c.usageErrorf("unrecognized option '%s'", first)
+		default:
+			return runVerb(c, first)
+		}
 	}
-	first := c.args[0]
-	switch {
-	case first == "-h" || first == "--help":
-		return printHelp(c)
-	case first == "-V" || first == "--version":
-		return printVersion(c)
-	case strings.HasPrefix(first, "-"):
-		return c.usageErrorf("unrecognized option '%s'", first)
-	}
+	return c.usageErrorf("Not enough arguments")
+}
+
+func runVerb(c *call, name string) int {
 	for i := range verbs {
-		if v := &verbs[i]; v.name == first {
-			c.verb, c.args = v.name, c.args[1:]
+		if v := &verbs[i]; v.name == name {
+			c.verb, c.args = v, c.args[1:]
 			return v.run(c)
 		}
 	}
-	return c.usageErrorf("Command not found: %s", first)
+	return c.usageErrorf("Command not found: %s", name)
 }

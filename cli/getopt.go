@@ -14,11 +14,14 @@ const (
 	optArg // long: only as --name=value
 )
 
-// opt is one option of a verb: a short letter (0 if none), a long name ("" if none), or both.
+// opt is one option of a verb: a short letter (0 if none), a long name ("" if none), or both. Options are told apart
+// in what getopt returns by key.
 type opt struct {
 	short byte
 	long  string
 	arg   argKind
+	name  string // what the help calls the argument: "FMT"
+	help  string // what the help says; "" leaves the option out of it
 }
 
 // key is what a parsed option is called: the long name if there is one, else the letter.

@@ -1,0 +1,254 @@
+package image
+
+import (
+	"context"
+	"strings"
+
+	"byre/block"
+)
+
+// Open opens the image that name stands for (package comment). Errors: KindRefused when the image refers to files that
+// the gate does not allow, KindLocked, KindUnsupported (a format, feature or protocol that is not handled, by name),
+// KindCorrupt, KindInvalid (options), KindIO with the system's error as the cause.
+func Open(ctx context.Context, name string, opts ...Option) (*Image, error) {
+	cfg := newConfig(opts)
+	o := &opener{ctx: ctx, cfg: cfg}
+	t := Tree{}
+	if cfg.optionString {
+		var err error
+		if t, err = ParseOptionString(name); err != nil {
+			return nil, err
+		}
+		name = ""
+	}
+	for k, v := range cfg.overrides {
+		t[k] = v
+	}
+	if cfg.format != "" {
+		if d, ok := t["driver"]; ok && d != cfg.format {
+			return nil, invalidf("the format is given twice, as %q and as driver %v", cfg.format, d)
+		}
+		t["driver"] = cfg.format
+	}
+	top, err := o.openLayer(name, t, o.topRole())
+	if err != nil {
+		return nil, err
+	}
+	if cfg.writable && top.dev.Geometry().ReadOnly {
+		err := errOpen(block.KindInvalid, top.name(), "the image is read-only, and was to be opened for writing")
+		top.dev.Close()
+		return nil, err
+	}
+	return &Image{top: top, cfg: cfg}, nil
+}
+
+// opener is one run of Open.
+type opener struct {
+	ctx context.Context
+	cfg *config
+}
+
+// role is what a layer is opened for; children inherit it with changes.
+type role struct {
+	writable     bool
+	direct       bool
+	noFlush      bool
+	forceShare   bool
+	discard      bool   // discards go down to the storage
+	detectZeroes string // "off", "on", "unmap"
+	storage      bool   // a layer below a format: its driver is not probed
+	probe        bool   // opened for a look at its first bytes: no locks
+	shared       bool   // others may write (raw images read-only)
+	chain        []fileID
+}
+
+func (o *opener) topRole() role {
+	return role{
+		writable:     o.cfg.writable,
+		direct:       o.cfg.cache.Direct(),
+		noFlush:      o.cfg.cache == CacheUnsafe,
+		forceShare:   o.cfg.forceShare,
+		detectZeroes: "off",
+	}
+}
+
+// openLayer opens a whole layer, a format over its storage, by a name (which may be empty) and options. Options win
+// over what a "json:" name says.
+func (o *opener) openLayer(name string, t Tree, r role) (*node, error) {
+	if name != "" {
+		named, err := nameTree(name, true)
+		if err != nil {
+			return nil, err
+		}
+		if !strings.HasPrefix(name, "json:") && !isStorageDriver(t["driver"]) {
+			named = named.under("file")
+		}
+		for k, v := range named {
+			if _, given := t[k]; !given {
+				t[k] = v
+			}
+		}
+		if err := t.checkShape(); err != nil {
+			return nil, err
+		}
+	}
+	return o.openTree(t, r)
+}
+
+// under puts the whole tree below a key.
+func (t Tree) under(key string) Tree {
+	out := Tree{}
+	for k, v := range t {
+		out[key+"."+k] = v
+	}
+	return out
+}
+
+// copyOf gives a tree that can be taken apart.
+func (t Tree) copyOf() Tree {
+	out := Tree{}
+	for k, v := range t {
+		out[k] = v
+	}
+	return out
+}
+
+// openTree opens a layer by options alone.
+func (o *opener) openTree(t Tree, r role) (*node, error) {
+	if err := o.ctx.Err(); err != nil {
+		return nil, err
+	}
+	driver, err := t.takeString("driver")
+	if err != nil {
+		return nil, err
+	}
+	if driver == "" {
+		if driver, t, err = o.chooseDriver(t, r); err != nil {
+			return nil, err
+		}
+		if driver == "" { // the name brought a whole tree of its own
+			return o.openTree(t, r)
+		}
+	}
+	open, ok := drivers[driver]
+	if !ok {
+		return nil, unknownDriver(driver)
+	}
+	if err := takeCommon(t, &r); err != nil {
+		return nil, err
+	}
+	return open(o, t, r)
+}
+
+// chooseDriver decides for options without a driver: storage goes by its name, a layer by its first bytes.
+func (o *opener) chooseDriver(t Tree, r role) (string, Tree, error) {
+	if filename, ok := t["filename"]; ok {
+		name, ok := filename.(string)
+		if !ok {
+			return "", nil, invalidf("option \"filename\" wants a string, not %v", filename)
+		}
+		delete(t, "filename")
+		named, err := nameTree(name, true)
+		if err != nil {
+			return "", nil, err
+		}
+		if !r.storage && named["file.driver"] == nil && isStorageDriver(named["driver"]) {
+			named = named.under("file")
+		}
+		for k, v := range t {
+			named[k] = v
+		}
+		if !r.storage && named["driver"] == nil {
+			return o.chooseDriver(named, r)
+		}
+		driver, err := named.takeString("driver")
+		return driver, named, err
+	}
+	if r.storage {
+		return "", nil, invalidf("storage needs a driver or a filename")
+	}
+	sub := t.copyOf().take("file")
+	if len(sub) == 0 {
+		return "", nil, invalidf("neither a driver nor a file is named")
+	}
+	format, err := o.probe(sub, r)
+	if err != nil {
+		return "", nil, err
+	}
+	if format == "raw" {
+		t[guessedKey] = true
+	}
+	return format, t, nil
+}
+
+// guessedKey marks, between chooseDriver and the raw driver, an image that was probed as raw. No caller can spell it.
+const guessedKey = "\x00guessed"
+
+// probe reads the front of the storage that sub names and tells its format.
+func (o *opener) probe(sub Tree, r role) (string, error) {
+	r.writable, r.storage, r.probe, r.direct = false, true, true, false
+	n, err := o.openTree(sub, r)
+	if err != nil {
+		return "", err
+	}
+	defer n.dev.Close()
+	front := make([]byte, min(ProbeSize, n.dev.Size()))
+	if err := n.dev.Read(o.ctx, front, 0); err != nil {
+		return "", err
+	}
+	return Probe(front, n.name()), nil
+}
+
+// takeCommon takes the options that every layer has.
+func takeCommon(t Tree, r *role) error {
+	if _, err := t.takeString("node-name"); err != nil {
+		return err
+	}
+	readOnly, err := t.takeBool("read-only", !r.writable)
+	if err != nil {
+		return err
+	}
+	if _, err := t.takeBool("auto-read-only", false); err != nil {
+		return err
+	}
+	r.writable = r.writable && !readOnly
+	if r.direct, err = t.takeBool("cache.direct", r.direct); err != nil {
+		return err
+	}
+	if r.noFlush, err = t.takeBool("cache.no-flush", r.noFlush); err != nil {
+		return err
+	}
+	if r.forceShare, err = t.takeBool("force-share", r.forceShare); err != nil {
+		return err
+	}
+	discard, err := t.takeEnum("discard", "", "ignore", "off", "unmap", "on")
+	if err != nil {
+		return err
+	}
+	if discard != "" {
+		r.discard = discard == "unmap" || discard == "on"
+	}
+	if r.detectZeroes, err = t.takeEnum("detect-zeroes", r.detectZeroes, "off", "on", "unmap"); err != nil {
+		return err
+	}
+	if cor, err := t.takeBool("copy-on-read", false); err != nil || cor {
+		if err == nil {
+			err = errOpen(block.KindUnsupported, "", "copy-on-read is not supported")
+		}
+		return err
+	}
+	return nil
+}
+
+// openChild opens the layer below a format or filter.
+func (o *opener) openChild(t Tree, key string, r role) (*node, error) {
+	if v, ok := t[key]; ok {
+		return nil, invalidf("option %q names a node, %v, but there are none; use %s.filename", key, v, key)
+	}
+	sub := t.take(key)
+	if len(sub) == 0 {
+		return nil, invalidf("option \"%s.filename\" is missing", key)
+	}
+	r.storage = true
+	return o.openTree(sub, r)
+}
