@@ -1,0 +1,69 @@
+package file
+
+import (
+	"runtime"
+	"unsafe"
+
+	"byre/internal/ioqueue"
+
+	"golang.org/x/sys/unix"
+)
+
+// engine carries requests to the kernel. do transfers once, as far as the kernel does in one go, and blocks until
+// then; it may return fewer bytes than asked for, EINTR and EAGAIN. Safe for any number of goroutines.
+type engine interface {
+	kind() Engine
+	do(r *ioqueue.Request) (int, error)
+	sync() error // fdatasync
+	// reopened says that the descriptor's number stands for another open file description now.
+	reopened() error
+	close() error
+}
+
+func newEngine(f *File) (engine, error) {
+	return &threads{f: f}, nil
+}
+
+// threads is the engine in which every request is one blocking system call; the Go scheduler provides the threads.
+type threads struct {
+	f *File
+}
+
+func (t *threads) kind() Engine    { return EngineThreads }
+func (t *threads) reopened() error { return nil }
+func (t *threads) close() error    { return nil }
+func (t *threads) sync() error     { return t.f.host.fdatasync(t.f.FD()) }
+
+func (t *threads) do(r *ioqueue.Request) (int, error) { return plain(t.f.FD(), r) }
+
+// plain carries r out by one system call. The memory stays put and alive: r is a pooled record on the heap, and its
+// vector points to heap or off-heap memory.
+func plain(fd int, r *ioqueue.Request) (int, error) {
+	var n uintptr
+	var errno unix.Errno
+	// Offsets go in two halves, of which 64-bit kernels read the first alone.
+	lo, hi := uintptr(r.Off), uintptr(uint64(r.Off)>>32)
+	if len(r.Iov) == 1 && r.RWF == 0 {
+		trap := uintptr(unix.SYS_PREAD64)
+		if r.Op == ioqueue.OpWrite {
+			trap = unix.SYS_PWRITE64
+		}
+		n, _, errno = unix.Syscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(r.Iov[0].Base)), uintptr(r.Iov[0].Len), lo, hi, 0)
+	} else {
+		trap := uintptr(unix.SYS_PREADV2)
+		switch {
+		case r.RWF == 0 && r.Op == ioqueue.OpRead:
+			trap = unix.SYS_PREADV
+		case r.RWF == 0:
+			trap = unix.SYS_PWRITEV
+		case r.Op == ioqueue.OpWrite:
+			trap = unix.SYS_PWRITEV2
+		}
+		n, _, errno = unix.Syscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&r.Iov[0])), uintptr(len(r.Iov)), lo, hi, uintptr(r.RWF))
+	}
+	runtime.KeepAlive(r)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
