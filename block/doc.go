@@ -9,6 +9,7 @@
 //	├─ Syncer                 can flush for several waiters at once, or names a cheaper flush (storage/file)
 //	├─ FreshSpace             knows from where on the file has never been written (storage/file, storage/mem)
 //	├─ Preallocator           can reserve host space for a range (storage/file)
+//	├─ Counter                 counts what it does, for measurements (storage/file, qcow2)
 //	└─ Reopener               can change between read-only and read-write, or its cache mode
 //
 // A [Device] wraps a driver and gives everybody above the same guarantees: bounds and overflow checks, enforcement of

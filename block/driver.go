@@ -134,6 +134,13 @@ type Preallocator interface {
 	Preallocate(ctx context.Context, off, n int64) error
 }
 
+// Counter is implemented by layers that count what they do, for measurements: "syscalls" (system calls for data, zeroes
+// and flushes), "flushes" (those that reached the host), "metadata-writes" (of a format). Each name is its own sum
+// since the layer was opened; it is called at any time.
+type Counter interface {
+	Counters(add func(name string, n int64))
+}
+
 // Reopener changes how a driver is open without closing it.
 type Reopener interface {
 	Reopen(ctx context.Context, o ReopenOptions) error

@@ -1,0 +1,6 @@
+//go:build !unix
+
+package bench
+
+// usageNow cannot tell on this system.
+func usageNow() Usage { return Usage{} }
