@@ -13,7 +13,10 @@ var drivers map[string]func(o *opener, t Tree, r role) (*node, error)
 
 func init() {
 	drivers = map[string]func(o *opener, t Tree, r role) (*node, error){
-		"raw": openRaw,
+		"file":        openFile,
+		"host_cdrom":  openFile,
+		"host_device": openFile,
+		"raw":         openRaw,
 	}
 }
 
@@ -31,17 +34,18 @@ var foreignFormats = []string{"bochs", "cloop", "dmg", "luks", "parallels", "qco
 	"copy-before-write", "snapshot-access", "nbd", "http", "https", "ftp", "ftps", "ssh", "iscsi", "rbd", "nfs",
 	"gluster", "nvme"}
 
-func unknownDriver(name string) error {
+// unknownDriver is the error for a driver that cannot be opened; path is the image it was found in, if any.
+func unknownDriver(name, path string) error {
 	if slices.Contains(foreignFormats, name) {
-		return &block.Error{Kind: block.KindUnsupported, Op: "open", Offset: block.NoOffset,
+		return &block.Error{Kind: block.KindUnsupported, Op: "open", Path: path, Offset: block.NoOffset,
 			Msg: "format or driver '" + name + "' is known but not supported"}
 	}
-	return &block.Error{Kind: block.KindInvalid, Op: "open", Offset: block.NoOffset, Msg: "unknown driver '" + name + "'"}
+	return &block.Error{Kind: block.KindInvalid, Op: "open", Path: path, Offset: block.NoOffset, Msg: "unknown driver '" + name + "'"}
 }
 
 func openRaw(o *opener, t Tree, r role) (*node, error) {
 	n := &node{driver: "raw", opts: Tree{}}
-	_, n.probed = t.takeValue(guessedKey)
+	_, n.probed = t[probedKey]
 	for _, k := range []string{"offset", "size"} {
 		if v, ok := t[k]; ok {
 			n.opts[k] = v
@@ -64,7 +68,7 @@ func openRaw(o *opener, t Tree, r role) (*node, error) {
 			return ""
 		}
 	}
-	r.shared = r.shared || !r.storage && !r.writable
+	r.shared = true // unless it is written, which needs other locks anyway
 	file, err := o.openChild(t, "file", r)
 	if err != nil {
 		return nil, err

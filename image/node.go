@@ -1,7 +1,10 @@
 package image
 
 import (
+	"os"
+
 	"byre/block"
+	"byre/storage/file"
 )
 
 // node is one open layer of the stack.
@@ -14,8 +17,8 @@ type node struct {
 	backing  *node
 	// backingOverridden: the caller chose another backing file than the header's, so a listing has to name it.
 	backingOverridden bool
-	id                fileID // of host files
-	probed            bool   // the format was guessed
+	info              os.FileInfo // of host files
+	probed            bool        // the format was guessed
 }
 
 // child is a layer below under the role it has there: "file", "data-file", "image".
@@ -42,25 +45,12 @@ func (n *node) name() string {
 	return jsonName(n)
 }
 
-// fileID is the identity of a host file, with the window that is looked at; the zero value is nobody's.
-type fileID struct {
-	dev, ino uint64
-	offset   int64
-	known    bool
-}
-
-// storageID is the identity of the storage under a layer.
-func (n *node) storageID() fileID {
-	var offset int64
+// storage is the host file under a layer, nil if there is none.
+func (n *node) storage() *node {
 	for ; n != nil; n = n.file() {
-		if w, ok := n.dev.Driver().(interface{ Offset() int64 }); ok {
-			offset += w.Offset()
-		}
-		if n.id.known {
-			id := n.id
-			id.offset = offset
-			return id
+		if _, ok := n.dev.Driver().(*file.File); ok {
+			return n
 		}
 	}
-	return fileID{}
+	return nil
 }

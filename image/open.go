@@ -2,9 +2,11 @@ package image
 
 import (
 	"context"
+	"os"
 	"strings"
 
 	"byre/block"
+	"byre/storage/file"
 )
 
 // Open opens the image that name stands for (package comment). Errors: KindRefused when the image refers to files that
@@ -53,20 +55,23 @@ type role struct {
 	writable     bool
 	direct       bool
 	noFlush      bool
+	writethrough bool // every write is durable when it returns
 	forceShare   bool
 	discard      bool   // discards go down to the storage
 	detectZeroes string // "off", "on", "unmap"
 	storage      bool   // a layer below a format: its driver is not probed
-	probe        bool   // opened for a look at its first bytes: no locks
+	probing      bool   // opened for a look at its first bytes; its locks come later
 	shared       bool   // others may write (raw images read-only)
-	chain        []fileID
+	// chain holds the files of the layers above in the backing chain, whose format may name backing files again.
+	chain []os.FileInfo
 }
 
 func (o *opener) topRole() role {
 	return role{
 		writable:     o.cfg.writable,
 		direct:       o.cfg.cache.Direct(),
-		noFlush:      o.cfg.cache == CacheUnsafe,
+		writethrough: o.cfg.cache.Writethrough(),
+		noFlush:      o.cfg.cache.NoFlush(),
 		forceShare:   o.cfg.forceShare,
 		detectZeroes: "off",
 	}
@@ -132,12 +137,16 @@ func (o *opener) openTree(t Tree, r role) (*node, error) {
 	}
 	open, ok := drivers[driver]
 	if !ok {
-		return nil, unknownDriver(driver)
+		return nil, unknownDriver(driver, "")
 	}
 	if err := takeCommon(t, &r); err != nil {
 		return nil, err
 	}
-	return open(o, t, r)
+	n, err := open(o, t, r)
+	if below, ok := t[probedKey].(*node); ok && err != nil {
+		below.dev.Close()
+	}
+	return n, err
 }
 
 // chooseDriver decides for options without a driver: storage goes by its name, a layer by its first bytes.
@@ -167,36 +176,35 @@ func (o *opener) chooseDriver(t Tree, r role) (string, Tree, error) {
 	if r.storage {
 		return "", nil, invalidf("storage needs a driver or a filename")
 	}
-	sub := t.copyOf().take("file")
-	if len(sub) == 0 {
-		return "", nil, invalidf("neither a driver nor a file is named")
-	}
-	format, err := o.probe(sub, r)
+	below, err := o.openProbed(t, r)
 	if err != nil {
 		return "", nil, err
 	}
-	if format == "raw" {
-		t[guessedKey] = true
+	front := make([]byte, min(ProbeSize, below.dev.Size()))
+	if err := below.dev.Read(o.ctx, front, 0); err != nil {
+		below.dev.Close()
+		return "", nil, err
 	}
+	format := Probe(front, below.name())
+	if _, ok := drivers[format]; !ok {
+		below.dev.Close()
+		return "", nil, unknownDriver(format, below.name())
+	}
+	t[probedKey] = below
 	return format, t, nil
 }
 
-// guessedKey marks, between chooseDriver and the raw driver, an image that was probed as raw. No caller can spell it.
-const guessedKey = "\x00guessed"
+// probedKey holds, between chooseDriver and openChild, the storage whose first bytes decided. No caller can spell it.
+const probedKey = "\x00probed"
 
-// probe reads the front of the storage that sub names and tells its format.
-func (o *opener) probe(sub Tree, r role) (string, error) {
-	r.writable, r.storage, r.probe, r.direct = false, true, true, false
-	n, err := o.openTree(sub, r)
-	if err != nil {
-		return "", err
+// openProbed opens the storage of a layer whose format is not known yet. It has no locks but the harmless one, unless
+// it is to be written.
+func (o *opener) openProbed(t Tree, r role) (*node, error) {
+	if err := takeCommon(t.copyOf(), &r); err != nil { // the layer's own settings are inherited by the storage
+		return nil, err
 	}
-	defer n.dev.Close()
-	front := make([]byte, min(ProbeSize, n.dev.Size()))
-	if err := n.dev.Read(o.ctx, front, 0); err != nil {
-		return "", err
-	}
-	return Probe(front, n.name()), nil
+	r.probing = true
+	return o.openChild(t, "file", r)
 }
 
 // takeCommon takes the options that every layer has.
@@ -242,6 +250,10 @@ func takeCommon(t Tree, r *role) error {
 
 // openChild opens the layer below a format or filter.
 func (o *opener) openChild(t Tree, key string, r role) (*node, error) {
+	if n, ok := t[probedKey].(*node); ok && key == "file" {
+		delete(t, probedKey)
+		return n, o.settle(n, r)
+	}
 	if v, ok := t[key]; ok {
 		return nil, invalidf("option %q names a node, %v, but there are none; use %s.filename", key, v, key)
 	}
@@ -251,4 +263,21 @@ func (o *opener) openChild(t Tree, key string, r role) (*node, error) {
 	}
 	r.storage = true
 	return o.openTree(sub, r)
+}
+
+// settle gives storage that was opened for probing the locks that its format asks for, and checks what could not be
+// checked before the format was known. It closes the storage if that fails.
+func (o *opener) settle(n *node, r role) error {
+	s := n.storage()
+	if s == nil {
+		return nil
+	}
+	err := r.checkLoop(s.exact)
+	if f, ok := s.dev.Driver().(interface{ SetLocks(file.Locks) error }); ok && err == nil {
+		err = f.SetLocks(r.locks())
+	}
+	if err != nil {
+		n.dev.Close()
+	}
+	return err
 }

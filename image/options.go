@@ -1,45 +1,25 @@
 package image
 
 import (
-	"fmt"
-
 	"byre/block"
+	"byre/storage/file"
 )
 
 // CacheMode says how the host's page cache is used and what a completed write promises, with the names that the
 // classic tools gave the modes.
-type CacheMode uint8
+type CacheMode = file.CacheMode
 
+// The cache modes.
 const (
-	CacheWriteback    CacheMode = iota // page cache; writes are durable after a flush
-	CacheNone                          // no page cache (O_DIRECT); durable after a flush
-	CacheWritethrough                  // page cache; every write is durable when it completes
-	CacheDirectSync                    // no page cache; every write is durable when it completes
-	CacheUnsafe                        // page cache; flushes do nothing
+	CacheWriteback    = file.CacheWriteback    // page cache; writes are durable after a flush
+	CacheNone         = file.CacheNone         // no page cache (O_DIRECT); durable after a flush
+	CacheWritethrough = file.CacheWritethrough // page cache; every write is durable when it completes
+	CacheDirectsync   = file.CacheDirectsync   // no page cache; every write is durable when it completes
+	CacheUnsafe       = file.CacheUnsafe       // page cache; flushes do nothing
 )
 
-var cacheNames = [...]string{"writeback", "none", "writethrough", "directsync", "unsafe"}
-
-func (m CacheMode) String() string { return cacheNames[m] }
-
-// Direct tells whether the mode bypasses the page cache.
-func (m CacheMode) Direct() bool { return m == CacheNone || m == CacheDirectSync }
-
-// WriteThrough tells whether every write is durable when it completes.
-func (m CacheMode) WriteThrough() bool { return m == CacheWritethrough || m == CacheDirectSync }
-
 // ParseCacheMode finds a mode by name; "off" is another name of "none".
-func ParseCacheMode(s string) (CacheMode, error) {
-	if s == "off" {
-		return CacheNone, nil
-	}
-	for i, n := range cacheNames {
-		if n == s {
-			return CacheMode(i), nil
-		}
-	}
-	return 0, fmt.Errorf("unknown cache mode %q", s)
-}
+func ParseCacheMode(s string) (CacheMode, error) { return file.ParseCacheMode(s) }
 
 // Option modifies Open.
 type Option func(*config)

@@ -128,6 +128,9 @@ func (d *Driver) ReadvAt(ctx context.Context, iov [][]byte, off int64) error {
 	for _, b := range rest {
 		clear(b)
 	}
+	if have == 0 {
+		return nil
+	}
 	return d.file.Readv(ctx, head, pos)
 }
 
