@@ -35,13 +35,12 @@ func (d *Decoder) readCodes() error {
 		return d.fail(ErrCorrupt, "literal and length code is not complete")
 	}
 	d.minBits = max(lit.shortest(), uint(d.lens[endOfBlock]))
-	lit.fill(d.ownLit[:], litProto[:], litBits)
-	d.ownLit.pair()
+	lit.fill(d.own.lit[:], litProto[:], litBits)
 	dist, ok := sortCode(d.lens[nLit:nLit+nDist], d.sorted[:])
 	if !ok {
 		return d.fail(ErrCorrupt, "distance code is not complete")
 	}
-	dist.fill(d.ownDist[:], distProto[:], distBits)
+	dist.fill(d.own.dist[:], distProto[:], distBits)
 	return nil
 }
 

@@ -66,18 +66,16 @@ type Decoder struct {
 	inPos    int    // next byte of src to enter bitBuf
 	outPos   int    // next byte of dst
 
-	lit  *litTable  // tables of the current block
-	dist *distTable //
+	codes *tables // of the current block
 	// minBits is how many bits of input must be left in front of every
 	// literal/length code: the longer of the shortest code and the
 	// end-of-block code. A proper stream always has them.
 	minBits uint
 
-	ownLit  litTable
-	ownDist distTable
-	pre     [1 << maxPreBits]uint8 // code length code: symbol<<3 | length, 0 for none
-	lens    [maxLitSyms + maxDistSyms]uint8
-	sorted  [maxLitSyms]uint16
+	own    tables
+	pre    [1 << maxPreBits]uint8 // code length code: symbol<<3 | length, 0 for none
+	lens   [maxLitSyms + maxDistSyms]uint8
+	sorted [maxLitSyms]uint16
 }
 
 var pool = sync.Pool{New: func() any { return new(Decoder) }}
@@ -95,12 +93,12 @@ func Decode(dst, src []byte) (nDst, nSrc int, err error) {
 // nil. nSrc is the number of bytes of src used up to that point; a partly used
 // byte counts.
 func (d *Decoder) Decode(dst, src []byte) (nDst, nSrc int, err error) {
-	d.src, d.dst = src, dst
+	d.src, d.dst = src[:len(src):len(src)], dst[:len(dst):len(dst)]
 	d.bitBuf, d.bitCnt, d.inPos, d.outPos = 0, 0, 0, 0
 	err = d.blocks()
 	nDst, nSrc = d.outPos, d.used()
 	d.src, d.dst = nil, nil
-	d.lit, d.dist = nil, nil
+	d.codes = nil
 	return nDst, nSrc, err
 }
 
@@ -151,12 +149,12 @@ func (d *Decoder) blocks() error {
 		case 0:
 			err = d.stored()
 		case 1:
-			d.lit, d.dist = fixedTables()
+			d.codes = fixedTables()
 			d.minBits = fixedMinBits
 			err = d.symbols()
 		case 2:
 			if err = d.readCodes(); err == nil {
-				d.lit, d.dist = &d.ownLit, &d.ownDist
+				d.codes = &d.own
 				err = d.symbols()
 			}
 		default:
