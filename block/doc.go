@@ -8,6 +8,7 @@
 //	├─ Chained                has a backing device and perhaps a data file (qcow2)
 //	├─ Syncer                 can flush for several waiters at once, or names a cheaper flush (storage/file)
 //	├─ FreshSpace             knows from where on the file has never been written (storage/file, storage/mem)
+//	├─ AllocatedSizer         knows what it takes on its medium (storage/file)
 //	├─ Preallocator           can reserve host space for a range (storage/file)
 //	├─ Counter                 counts what it does, for measurements (storage/file, qcow2)
 //	└─ Reopener               can change between read-only and read-write, or its cache mode

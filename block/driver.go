@@ -150,3 +150,9 @@ type Reopener interface {
 type ReopenOptions struct {
 	ReadOnly bool
 }
+
+// AllocatedSizer is implemented by storage that knows how many bytes it takes on its medium (a sparse file takes fewer
+// than its length).
+type AllocatedSizer interface {
+	AllocatedSize(ctx context.Context) (int64, error)
+}

@@ -40,7 +40,14 @@ func Root(t testing.TB) {
 // Run runs a program and returns its standard output; it fails the test, with what the program said, if it fails.
 func Run(t testing.TB, name string, args ...string) string {
 	t.Helper()
+	return RunIn(t, "", name, args...)
+}
+
+// RunIn is Run in a folder, "" for the current one.
+func RunIn(t testing.TB, dir, name string, args ...string) string {
+	t.Helper()
 	cmd := exec.Command(Tool(t, name), args...)
+	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err != nil {
 		msg := ""

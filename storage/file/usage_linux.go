@@ -2,25 +2,24 @@ package file
 
 import (
 	"context"
-	"unsafe"
+
+	"byre/block"
 
 	"golang.org/x/sys/unix"
 )
 
-// AllocatedSize is the host space that the file takes, in bytes. It is 0 for block devices.
-func (f *File) AllocatedSize(context.Context) (int64, error) {
+// AllocatedSize implements block.AllocatedSizer: the blocks that the file system has given to the file; 0 for a block
+// device, which takes no space of its own.
+func (f *File) AllocatedSize(ctx context.Context) (int64, error) {
+	const op = "query size on disk"
+	if err := f.started(ctx, op, block.NoOffset); err != nil {
+		return 0, err
+	}
 	var st unix.Stat_t
-	if err := unix.Fstat(f.FD(), &st); err != nil {
-		return 0, f.fail("query allocated size", -1, err)
+	if err := again(func() error { return unix.Fstat(int(f.fd.Load()), &st) }); err != nil {
+		return 0, failure(op, f.path, block.NoOffset, err)
 	}
 	return st.Blocks * 512, nil
 }
 
-// ExtentSizeHint is the unit in bytes in which the file system was asked to allocate for this file, 0 if it was not.
-func (f *File) ExtentSizeHint() int64 {
-	var a fsxattr
-	if f.dev || ioctl(f.FD(), fsGetXattr, unsafe.Pointer(&a)) != nil {
-		return 0
-	}
-	return int64(a.extsize)
-}
+var _ block.AllocatedSizer = (*File)(nil)
