@@ -204,6 +204,11 @@ func (o *options) shared() []image.Option {
 // open opens an image as -f, --image-opts, -U, --untrusted and the like ask for. Cache modes are the verb's to choose:
 // image.WithCache(o.cacheMode(o.cache, image.CacheWriteback)). extra wins.
 func (o *options) open(name string, extra ...image.Option) (*image.Image, error) {
+	return image.Open(o.c.Context, name, o.openOptions(extra...)...)
+}
+
+// openOptions are the options that open uses.
+func (o *options) openOptions(extra ...image.Option) []image.Option {
 	opts := o.shared()
 	if o.format != "" {
 		opts = append(opts, image.WithFormat(o.format))
@@ -214,7 +219,7 @@ func (o *options) open(name string, extra ...image.Option) (*image.Image, error)
 	if o.forceShare {
 		opts = append(opts, image.WithForceShare())
 	}
-	return image.Open(o.c.Context, name, append(opts, extra...)...)
+	return append(opts, extra...)
 }
 
 // cacheMode decodes -t or -T (checked by parse already); def if it was not given.

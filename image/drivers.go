@@ -16,6 +16,7 @@ func init() {
 		"file":        openFile,
 		"host_cdrom":  openFile,
 		"host_device": openFile,
+		"qcow2":       openQCOW2,
 		"raw":         openRaw,
 	}
 }

@@ -35,7 +35,7 @@ func openFile(o *opener, t Tree, r role) (*node, error) {
 		n.driver = "host_device"
 	}
 	n.dev = block.NewDevice(f)
-	n.info, _ = os.Stat(path)
+	n.stat, _ = os.Stat(path)
 	return n, nil
 }
 

@@ -2,22 +2,50 @@ package image
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"byre/block"
+	"byre/qcow2"
 )
 
 // Image is an open stack of layers, seen from its top. It is safe for any number of goroutines, except Close.
 type Image struct {
-	top *node
-	cfg *config
+	top      *node
+	snapshot *block.Device // the snapshot that is shown instead of the active state, or nil
+	cfg      *config
 }
 
 // Device is the guest's view of the disk.
-func (im *Image) Device() *block.Device { return im.top.dev }
+func (im *Image) Device() *block.Device {
+	if im.snapshot != nil {
+		return im.snapshot
+	}
+	return im.top.dev
+}
+
+// QCOW2 is the engine of a qcow2 image, for what only this format has; nil for other formats.
+func (im *Image) QCOW2() *qcow2.Image {
+	q, _ := im.top.dev.Driver().(*qcow2.Image)
+	return q
+}
+
+// showSnapshot puts a snapshot in front of the active state.
+func (im *Image) showSnapshot(idOrName string) error {
+	q := im.QCOW2()
+	if q == nil {
+		return errOpen(block.KindUnsupported, im.Filename(), "images of format %s have no snapshots", im.Format())
+	}
+	s, err := q.OpenSnapshot(idOrName)
+	if err != nil {
+		return err
+	}
+	im.snapshot = block.NewDevice(s)
+	return nil
+}
 
 // Size is the virtual size in bytes.
-func (im *Image) Size() int64 { return im.top.dev.Size() }
+func (im *Image) Size() int64 { return im.Device().Size() }
 
 // Format is the name of the top layer's driver: "qcow2", "raw"…
 func (im *Image) Format() string { return im.top.driver }
@@ -26,23 +54,23 @@ func (im *Image) Format() string { return im.top.driver }
 func (im *Image) Filename() string { return im.top.name() }
 
 // ReadAt implements io.ReaderAt.
-func (im *Image) ReadAt(p []byte, off int64) (int, error) { return im.top.dev.ReadAt(p, off) }
+func (im *Image) ReadAt(p []byte, off int64) (int, error) { return im.Device().ReadAt(p, off) }
 
 // WriteAt implements io.WriterAt; the image must be Writable.
-func (im *Image) WriteAt(p []byte, off int64) (int, error) { return im.top.dev.WriteAt(p, off) }
+func (im *Image) WriteAt(p []byte, off int64) (int, error) { return im.Device().WriteAt(p, off) }
 
 // Flush makes everything that was written before the call durable.
-func (im *Image) Flush(ctx context.Context) error { return im.top.dev.Flush(ctx) }
+func (im *Image) Flush(ctx context.Context) error { return im.Device().Flush(ctx) }
 
 // Resize changes the virtual size; what growth adds reads as zeros.
 func (im *Image) Resize(ctx context.Context, size int64, o block.ResizeOptions) error {
-	return im.top.dev.Resize(ctx, size, o)
+	return im.Device().Resize(ctx, size, o)
 }
 
 // Extents iterates over what is at [off, off+n), in order and without gaps; n is clipped to the end of the disk, and
 // adjacent pieces that say the same are one extent. The sequence ends after an error.
 func (im *Image) Extents(ctx context.Context, off, n int64, q block.Query) iter.Seq2[block.Extent, error] {
-	return Extents(ctx, im.top.dev, off, n, q)
+	return Extents(ctx, im.Device(), off, n, q)
 }
 
 // Extents is [Image.Extents] for any device.
@@ -91,4 +119,10 @@ func mergeable(a, b *block.Extent) bool {
 }
 
 // Close makes everything consistent and closes all layers, top first. It must be the last call.
-func (im *Image) Close() error { return im.top.dev.Close() }
+func (im *Image) Close() error {
+	var err error
+	if im.snapshot != nil {
+		err = im.snapshot.Close()
+	}
+	return errors.Join(err, im.top.dev.Close())
+}

@@ -17,7 +17,7 @@ type node struct {
 	backing  *node
 	// backingOverridden: the caller chose another backing file than the header's, so a listing has to name it.
 	backingOverridden bool
-	info              os.FileInfo // of host files
+	stat              os.FileInfo // of host files
 	probed            bool        // the format was guessed
 }
 

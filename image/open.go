@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"byre/block"
+	"byre/qcow2"
 	"byre/storage/file"
 )
 
@@ -36,18 +37,32 @@ func Open(ctx context.Context, name string, opts ...Option) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.writable && top.dev.Geometry().ReadOnly {
-		err := errOpen(block.KindInvalid, top.name(), "the image is read-only, and was to be opened for writing")
-		top.dev.Close()
+	im := &Image{top: top, cfg: cfg}
+	if err := im.settle(); err != nil {
+		im.Close()
 		return nil, err
 	}
-	return &Image{top: top, cfg: cfg}, nil
+	return im, nil
+}
+
+// settle checks that the stack is what was asked for and puts the snapshot in front.
+func (im *Image) settle() error {
+	if im.cfg.hasSnapshot {
+		if err := im.showSnapshot(im.cfg.snapshot); err != nil {
+			return err
+		}
+	}
+	if im.cfg.writable && im.top.dev.Geometry().ReadOnly {
+		return errOpen(block.KindInvalid, im.top.name(), "the image is read-only, and was to be opened for writing")
+	}
+	return nil
 }
 
 // opener is one run of Open.
 type opener struct {
-	ctx context.Context
-	cfg *config
+	ctx    context.Context
+	cfg    *config
+	shared *qcow2.Budget // memory for metadata of all layers
 }
 
 // role is what a layer is opened for; children inherit it with changes.
