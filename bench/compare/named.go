@@ -42,7 +42,7 @@ func (p *parser) double() (bool, error) {
 	if !p.isNamed(start) {
 		if open == '[' && start+2 < len(p.src) && unicode.IsSpace(p.src[start+2]) {
 			p.take(2)
-			return true, p.sequence(context{close: "]]", open: start, barsOK: true})
+			return true, p.sequence(surround{close: "]]", open: start, barsOK: true})
 		}
 		return false, p.refuseDouble(start)
 	}

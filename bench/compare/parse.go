@@ -17,8 +17,8 @@ func (e *SyntaxError) Error() string {
 }
 
 // Parse reads a template. Given switches are defined beforehand, as if the template named them: their values come
-// from the command line. One that the template defines itself is replaced by the given one; one that is used
-// nowhere still spans the matrix.
+// from the command line. One that the template defines itself is replaced by the given one. One that it does not use by
+// {{name}} must be used as the shell variable $NAME, in capitals, which is then set at the front of every script.
 func Parse(source string, given ...*Switch) (*Template, error) {
 	p := &parser{src: []rune(source), t: &Template{Source: source}, named: map[string]*Switch{}, given: map[string]*Switch{}}
 	for _, sw := range given {
@@ -32,13 +32,47 @@ func Parse(source string, given ...*Switch) (*Template, error) {
 	if strings.TrimSpace(source) == "" {
 		return nil, &SyntaxError{1, 1, "the template is empty"}
 	}
-	if err := p.sequence(context{}); err != nil {
+	if err := p.sequence(surround{}); err != nil {
 		return nil, err
 	}
 	if err := p.resolve(); err != nil {
 		return nil, err
 	}
+	if err := p.variables(given); err != nil {
+		return nil, err
+	}
 	return p.t, p.t.check()
+}
+
+// variables sets the shell variables that stand for given switches.
+func (p *parser) variables(given []*Switch) error {
+	var front []part
+	for _, sw := range given {
+		if p.t.Uses(sw.Name) {
+			continue
+		}
+		name := strings.ToUpper(sw.Name)
+		if !strings.Contains(p.t.Source, "$"+name) && !strings.Contains(p.t.Source, "${"+name) {
+			open, close := "{{", "}}"
+			if sw.Axis == Row {
+				open, close = "[[", "]]"
+			}
+			return fmt.Errorf("template: there are values for %q, but neither %s%s%s nor $%s is used", sw.Name, open, sw.Name, close, name)
+		}
+		quoted := *sw
+		quoted.Alts = nil
+		for _, a := range sw.Alts {
+			quoted.Alts = append(quoted.Alts, Alternative{Label: a.Label, Text: "'" + strings.ReplaceAll(a.Text, "'", `'\''`) + "'"})
+		}
+		for i, s := range p.t.switches {
+			if s == sw {
+				p.t.switches[i] = &quoted
+			}
+		}
+		front = append(front, part{text: name + "="}, part{sw: &quoted}, part{text: "\n"})
+	}
+	p.t.parts = append(front, p.t.parts...)
+	return nil
 }
 
 // parser walks the runes of a template once. Named switches are resolved at the end, since a name may be used
@@ -63,8 +97,8 @@ type reference struct {
 	pos  int
 }
 
-// context says what surrounds a sequence: the bracket that ends it (0 at the top), and whether a bar is text.
-type context struct {
+// surround says what surrounds a sequence: the bracket that ends it (0 at the top), and whether a bar is text.
+type surround struct {
 	close  string
 	open   int
 	barsOK bool
@@ -112,7 +146,7 @@ func (p *parser) flush() {
 func isSpecial(r rune) bool { return strings.ContainsRune("{}[]|", r) }
 
 // sequence reads text and switches up to the closing bracket of its context, which it takes too.
-func (p *parser) sequence(c context) error {
+func (p *parser) sequence(c surround) error {
 	arith := 0 // open parentheses since $((
 	for p.pos < len(p.src) {
 		if c.close != "" && p.at(c.close) {
@@ -187,7 +221,7 @@ func (p *parser) bracket() error {
 		return p.errorAt(inner, "a switch within brackets: switches do not nest (a plain bracket is written \\%c)", open)
 	}
 	p.take(1)
-	return p.sequence(context{close: string(closing(open)), open: start})
+	return p.sequence(surround{close: string(closing(open)), open: start})
 }
 
 func closing(open rune) rune {

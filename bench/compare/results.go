@@ -29,7 +29,6 @@ type Results struct {
 	Started     time.Time    `json:"started,omitzero"`
 	Finished    time.Time    `json:"finished,omitzero"`
 	Rounds      int          `json:"rounds,omitempty"`
-	Seed        uint64       `json:"seed,omitempty"`
 	Confidence  float64      `json:"confidence,omitempty"`
 	Margin      float64      `json:"margin,omitempty"`
 	Interrupted bool         `json:"interrupted,omitempty"`

@@ -55,18 +55,13 @@ func Median(v []float64) float64 {
 	return s[n/2-1] + (s[n/2]-s[n/2-1])/2
 }
 
-// Outliers returns the indexes of values that lie far off the rest on a logarithmic scale: beyond limit scaled
-// median absolute deviations, and by more than a tenth. Fewer than four values have none.
-func Outliers(v []float64, limit float64) []int {
-	if len(v) < 4 {
-		return nil
-	}
-	logs := make([]float64, len(v))
-	for i, x := range v {
-		if x <= 0 {
-			return nil
-		}
-		logs[i] = math.Log(x)
+// Farthest finds the value of a sample that lies farthest off the rest on a logarithmic scale, and by how many scaled
+// median absolute deviations. It must be beyond the limit, and off by more than 5 %; otherwise, and in samples of fewer
+// than five values, the index is -1.
+func Farthest(v []float64, limit float64) (index int, deviations float64) {
+	logs := logsOf(v)
+	if len(logs) < 5 {
+		return -1, 0
 	}
 	mid := Median(logs)
 	dev := make([]float64, len(v))
@@ -74,13 +69,14 @@ func Outliers(v []float64, limit float64) []int {
 		dev[i] = math.Abs(x - mid)
 	}
 	scale := 1.4826 * Median(dev) // the standard deviation, were the values normally distributed
-	var out []int
+	index = -1
 	for i, d := range dev {
-		if d > limit*scale && d > math.Log(1.1) {
-			out = append(out, i)
+		far := d / max(scale, 1e-9)
+		if far > limit && d > math.Log(1.05) && far > deviations {
+			index, deviations = i, far
 		}
 	}
-	return out
+	return index, deviations
 }
 
 // Ratio is the quotient of two quantities with its confidence interval. N is the number of pairs (or of values of the smaller

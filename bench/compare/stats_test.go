@@ -118,21 +118,22 @@ func TestRoundedMeasurementsDoNotProveADifference(t *testing.T) {
 	}
 }
 
-func TestOutliersAreThoseFarFromTheRest(t *testing.T) {
+func TestTheFarthestValueIsFoundOnEitherSide(t *testing.T) {
 	tests := []struct {
 		v    []float64
-		want []int
+		want int
 	}{
-		{[]float64{1, 1.01, 0.99, 1, 3}, []int{4}},
-		{[]float64{1, 1.01, 0.99, 0.2, 1}, []int{3}},
-		{[]float64{1, 1, 1, 1.05}, nil}, // less than a tenth
-		{[]float64{1, 2, 3, 4, 5}, nil}, // a wide sample
-		{[]float64{1, 1, 9}, nil},       // too few
-		{[]float64{0, 1, 1, 1}, nil},
+		{[]float64{1, 1.01, 0.99, 1, 3}, 4},
+		{[]float64{1, 1.01, 0.99, 0.2, 1}, 3},
+		{[]float64{1, 1.5, 0.99, 0.2, 1, 1.01}, 3},
+		{[]float64{1, 1, 1, 1, 1.04}, -1}, // less than 5 %
+		{[]float64{1, 2, 3, 4, 5}, -1},    // a wide sample
+		{[]float64{1, 1, 1, 9}, -1},       // too few
+		{[]float64{0, 1, 1, 1, 1}, -1},
 	}
 	for _, tt := range tests {
-		if got := Outliers(tt.v, 5); !slices.Equal(got, tt.want) {
-			t.Errorf("%v: %v, want %v", tt.v, got, tt.want)
+		if got, _ := Farthest(tt.v, 6); got != tt.want {
+			t.Errorf("%v: %d, want %d", tt.v, got, tt.want)
 		}
 	}
 }

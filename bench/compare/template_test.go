@@ -194,6 +194,23 @@ func TestGivenSwitchesDefineAndReplaceNames(t *testing.T) {
 	}
 }
 
+func TestGivenSwitchesCanBeShellVariables(t *testing.T) {
+	bin := &Switch{Name: "bin", Axis: Column, Alts: []Alternative{{"old", "/x/it's"}, {"new", "/y"}}}
+	tpl, err := Parse("$BIN bench", bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := grid(tpl); got != "BIN='/x/it'\\''s'\n$BIN bench\nBIN='/y'\n$BIN bench" || ids(tpl.Columns()) != "old;new" {
+		t.Errorf("got %q", got)
+	}
+	if err := tpl.Exclude("bin=old"); err != nil {
+		t.Error(err)
+	}
+	if _, err := Parse("qemu-img bench", bin); err == nil || !strings.Contains(err.Error(), "$BIN") {
+		t.Errorf("an unused switch: %v", err)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"{a|b} [c|d]", "${x:-{a|b}}", `\{ \\|`, "{{e: a|b}}{{e}}{{!exclude e=a}}", "[[ a || b ]]", "$((1|2))"} {
 		f.Add(s)

@@ -75,7 +75,7 @@ func (h *Header) putFixed(b []byte) {
 	be.PutUint32(b[100:], h.HeaderLength)
 	b[104] = h.CompressionType
 	copy(b[105:112], h.Padding[:])
-	copy(b[112:h.HeaderLength], h.UnknownFields)
+	copy(b[112:], h.UnknownFields) // none if header_length is 104
 }
 
 // encode composes the extension list with its end marker.

@@ -328,3 +328,10 @@ func TestLUKSAndBitmapExtensionsDecode(t *testing.T) {
 		t.Errorf("%+v", h.Bitmaps)
 	}
 }
+
+func TestPokesOfAHeaderWithoutAdditionalFields(t *testing.T) {
+	h := &Header{Version: 3, ClusterBits: 16, RefcountOrder: 4, HeaderLength: HeaderSizeV3Min, Incompatible: IncompatDirty}
+	if got := h.EncodePoke(PokeIncompatible); len(got) != 8 || got[7] != 1 {
+		t.Fatalf("poke is %x", got)
+	}
+}

@@ -1,0 +1,93 @@
+package ioqueue
+
+import (
+	"sync"
+
+	"byre/internal/aio"
+
+	"golang.org/x/sys/unix"
+)
+
+// NewAIO makes a queue of the given depth over Linux AIO for the open file fd, which should be open for direct I/O.
+// It knows reads and writes only. Errors wrap aio.ErrUnsupported.
+func NewAIO(fd, depth int) (*Queue, error) {
+	c, err := aio.New(depth)
+	if err != nil {
+		return nil, err
+	}
+	k := &aioKernel{ctx: c, fd: fd, blocks: make([]aio.IOCB, depth)}
+	k.mu.staged = make([]*aio.IOCB, 0, depth)
+	k.submit.batch = make([]*aio.IOCB, 0, depth)
+	return New(k), nil
+}
+
+type aioKernel struct {
+	ctx    *aio.Context
+	fd     int
+	blocks []aio.IOCB // by slot
+	buf    [reapBatch]aio.Completion
+
+	mu struct {
+		sync.Mutex
+		staged []*aio.IOCB
+	}
+	submit struct {
+		sync.Mutex
+		batch []*aio.IOCB
+	}
+}
+
+func (k *aioKernel) Depth() int { return len(k.blocks) }
+
+func (k *aioKernel) Stage(r *Request, slot uint32) {
+	b := &k.blocks[slot]
+	if r.Op == OpRead {
+		b.PrepReadv(k.fd, r.Iov, r.Off, r.RWF, uint64(slot))
+	} else {
+		b.PrepWritev(k.fd, r.Iov, r.Off, r.RWF, uint64(slot))
+	}
+	k.mu.Lock()
+	k.mu.staged = append(k.mu.staged, b)
+	k.mu.Unlock()
+}
+
+func (k *aioKernel) Submit() error {
+	k.submit.Lock()
+	defer k.submit.Unlock()
+	k.mu.Lock()
+	k.submit.batch, k.mu.staged = k.mu.staged, k.submit.batch[:0]
+	k.mu.Unlock()
+	left := k.submit.batch
+	for len(left) > 0 {
+		n, err := k.ctx.Submit(left)
+		if err != nil {
+			k.mu.Lock()
+			k.mu.staged = append(k.mu.staged, left...)
+			k.mu.Unlock()
+			return err
+		}
+		left = left[n:]
+	}
+	return nil
+}
+
+func (k *aioKernel) Enter() error {
+	if err := k.Submit(); err != nil && err != unix.EAGAIN {
+		return err
+	}
+	return k.ctx.Wait()
+}
+
+func (k *aioKernel) Wait() error { return k.ctx.Wait() }
+
+func (k *aioKernel) Ready() int { return k.ctx.Ready() }
+
+func (k *aioKernel) Reap(out []Completion) int {
+	n := k.ctx.Reap(k.buf[:min(len(out), len(k.buf))])
+	for i, c := range k.buf[:n] {
+		out[i] = Completion{Slot: c.UserData, Result: c.Result}
+	}
+	return n
+}
+
+func (k *aioKernel) Close() error { return k.ctx.Close() }

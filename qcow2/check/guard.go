@@ -1,0 +1,94 @@
+package check
+
+import (
+	"slices"
+
+	"byre/qcow2/layout"
+)
+
+// guarded is a range of the file that holds a structure.
+type guarded struct {
+	start, end int64
+	reach      int64 // largest end of this range and those before it
+	name       string
+}
+
+// buildGuard lists what a repair must not write by accident: all structures but L2 tables, and the refcount blocks.
+func (c *checker) buildGuard() {
+	if c.guard != nil {
+		return
+	}
+	for _, s := range c.structures {
+		c.guard = append(c.guard, guarded{start: s.off, end: s.off + s.len, name: s.name})
+	}
+	for i := range c.table {
+		if off := c.block(int64(i)); off != 0 {
+			c.guard = append(c.guard, guarded{start: off, end: off + c.g.ClusterSize(), name: "refcount block"})
+		}
+	}
+	slices.SortFunc(c.guard, func(a, b guarded) int { return cmp64(a.start, b.start) })
+	reach := int64(0)
+	for i := range c.guard {
+		reach = max(reach, c.guard[i].end)
+		c.guard[i].reach = reach
+	}
+}
+
+// mayWrite tells whether [off, off+n) holds nothing but, perhaps, the structure called own. The reason not to is reported.
+func (c *checker) mayWrite(off, n int64, own string) bool {
+	c.buildGuard()
+	i, _ := slices.BinarySearchFunc(c.guard, off, func(g guarded, off int64) int { return cmp64(g.reach, off+1) })
+	for ; i < len(c.guard) && c.guard[i].start < off+n; i++ {
+		if g := c.guard[i]; g.name != own && g.end > off {
+			c.report(&Finding{Class: Failure, Kind: RepairFailed, Offset: off, Text: "ERROR: Overlap check failed"})
+			return false
+		}
+	}
+	return true
+}
+
+// writeEntry overwrites an entry of a table, if nothing else lies there. It tells whether that worked; if not, that is reported.
+func (c *checker) writeEntry(off int64, entry []byte, own string) bool {
+	if !c.mayWrite(off, int64(len(entry)), own) {
+		return false
+	}
+	if err := c.dev.Write(c.ctx, entry, off, 0); err != nil {
+		_ = c.failed(RepairFailed, "repair "+own, off, err)
+		return false
+	}
+	return true
+}
+
+// zeroEntry makes entry i of an L2 table read as zeros and own nothing (§11.1).
+func (c *checker) zeroEntry(r *l2Ref, i int) bool {
+	size := c.g.L2EntrySize()
+	entry := make([]byte, size)
+	if c.g.ExtendedL2 {
+		layout.PutExtendedEntry(entry, 0, 0, layout.BitmapAllZero)
+	} else {
+		layout.PutWord(entry, 0, uint64(layout.ZeroPlain))
+	}
+	return c.writeEntry(r.off+int64(i)*int64(size), entry, "L2 table")
+}
+
+// overlaps finds structures that share a cluster with something although the refcounts say so too: in-place writes to the
+// one damage the other. What the counts do not say was reported before.
+func (c *checker) overlaps() error {
+	for _, s := range c.structures {
+		first, last := s.off>>c.g.ClusterBits, (s.off+s.len-1)>>c.g.ClusterBits
+		for cl := first; cl <= last; cl++ {
+			n := c.counts.get(cl)
+			if n <= 1 {
+				continue
+			}
+			stored, err := c.storedCount(cl)
+			if err != nil {
+				return err
+			}
+			if stored == n {
+				c.report(&Finding{Class: Corruption, Kind: Overlap, Cluster: cl, Offset: cl << c.g.ClusterBits, Referenced: n, Text: s.name})
+			}
+		}
+	}
+	return nil
+}
