@@ -114,12 +114,11 @@ type checker struct {
 	work  struct{ done, total int64 }
 }
 
-// snapshotResult keeps the findings about the snapshot table apart until the table is rewritten.
+// tableState keeps the findings about the snapshot table apart until the table is rewritten.
 type tableState struct {
 	corruptions int64
 	rewrite     bool
 	bytes       int64 // length of the table in the file
-	dropped     int   // entries that a rewrite leaves out
 }
 
 func (c *checker) run() error {

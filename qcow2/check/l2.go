@@ -120,22 +120,26 @@ func (c *checker) applyBatch(b *batch) error {
 
 // applyTable counts the references of one table and reports its findings.
 func (c *checker) applyTable(r *l2Result) error {
+	zeroed, done := -1, false // the entry that was last repaired, and whether that worked
 	for _, s := range r.steps {
 		if s.n > 0 {
 			c.add(s.cluster, int64(s.n), r.ref.weight)
 			continue
 		}
 		f := &r.findings[s.finding]
-		if f.Kind != PreallocUnaligned || !f.Fixing {
+		if !f.Fixing {
 			c.report(&f.Finding)
 			continue
 		}
 		// The entry becomes "reads as zeros"; if that cannot be written, what it refers to counts.
-		if f.Fixing = c.zeroEntry(r.ref, f.entry); f.Fixing {
-			c.report(&f.Finding)
+		if f.entry != zeroed {
+			zeroed, done = f.entry, c.zeroEntry(r.ref, f.entry)
+		}
+		f.Fixing = done
+		c.report(&f.Finding)
+		if done || f.Kind != PreallocUnaligned {
 			continue
 		}
-		c.report(&f.Finding)
 		if first, k, ok := c.region(f.Offset, c.g.ClusterSize()); ok {
 			c.add(first, k, r.ref.weight)
 		}
@@ -221,15 +225,18 @@ func (d *l2Decoder) region(i int, off, n int64) {
 // entry judges any entry (§3.3, §3.6, §3.7, §11.1).
 func (d *l2Decoder) entry(i int, e layout.L2Entry, b layout.L2Bitmap) {
 	g := d.c.g
+	zero := e.Zero() && !g.ExtendedL2
+	// An unaligned place without data in it is given up: then the whole entry is made anew.
+	empty := !e.Compressed() && !g.Aligned(e.Offset()) && b.Alloc() == 0 && (zero || g.ExtendedL2)
+	renew := empty && d.c.opt.Repair == All
 	if r := e.Reserved(); r != 0 {
-		d.found(i, Finding{Class: Corruption, Kind: L2Reserved, Entry: uint64(e)})
+		d.found(i, Finding{Class: Corruption, Kind: L2Reserved, Entry: uint64(e), Fixing: renew})
 	}
 	if e.Compressed() {
 		d.compressed(i, e, b)
 		return
 	}
 	off := int64(e.Offset())
-	zero := e.Zero() && !g.ExtendedL2
 	if zero && g.Version == 2 {
 		d.found(i, Finding{Class: Corruption, Kind: ZeroFlagV2, Entry: uint64(e)})
 	}
@@ -243,8 +250,14 @@ func (d *l2Decoder) entry(i int, e layout.L2Entry, b layout.L2Bitmap) {
 		d.found(i, Finding{Class: Corruption, Kind: SubclusterConflict, Offset: off})
 		return
 	}
-	if !g.Aligned(layout.HostOffset(off)) && d.unaligned(i, off, zero || g.ExtendedL2 && b.Alloc() == 0) {
-		return
+	if !g.Aligned(e.Offset()) {
+		f := Finding{Class: Corruption, Kind: DataUnaligned, Offset: off, Fixing: renew}
+		if empty {
+			f.Kind = PreallocUnaligned
+		}
+		if d.found(i, f); renew {
+			return
+		}
 	}
 	if g.DataFile {
 		d.dataFile(i, e)
@@ -257,16 +270,6 @@ func (d *l2Decoder) entry(i int, e layout.L2Entry, b layout.L2Bitmap) {
 	if !g.DataFile {
 		d.region(i, off, g.ClusterSize())
 	}
-}
-
-// unaligned reports an unaligned cluster. It returns true if the entry is about to be repaired, so that it refers to nothing.
-func (d *l2Decoder) unaligned(i int, off int64, empty bool) bool {
-	f := Finding{Class: Corruption, Kind: DataUnaligned, Offset: off}
-	if empty {
-		f.Kind, f.Fixing = PreallocUnaligned, d.c.opt.Repair == All
-	}
-	d.found(i, f)
-	return f.Fixing
 }
 
 // dataFile judges that a cluster lies in the data file where it lies in the guest (§3.9).

@@ -87,6 +87,7 @@ type plan struct {
 	tableOff      int64
 	tableClusters int64
 	hint          int64 // no cluster below is free
+	end           int64 // behind the last cluster taken
 }
 
 // planRebuild chooses clusters, and counts them: a block for every range with a reference, the plan's own among them.
@@ -125,6 +126,9 @@ func (c *checker) planRebuild() (*plan, error) {
 				"references reach so far into the file that no refcount table can count them"))
 		}
 		if need <= p.tableClusters {
+			if p.adopt() {
+				continue
+			}
 			return p, nil
 		}
 		if p.tableClusters > 0 {
@@ -185,8 +189,26 @@ func (p *plan) allocate(n int64) (int64, error) {
 			p.hint = cl + 1
 		}
 		c.clusters = max(c.clusters, first+n)
+		p.end = max(p.end, first+n)
 		return first, nil
 	}
+}
+
+// adopt counts references to places behind the end of the file that the growth of the file makes real. It tells whether there were
+// any.
+func (p *plan) adopt() (any bool) {
+	c := p.c
+	for _, page := range c.dangling.pages() {
+		for cl := page << pageBits; cl < min((page+1)<<pageBits, p.end); cl++ {
+			if n := c.dangling.get(cl); n > 0 {
+				c.counts.add(cl, 1, n, nil)
+				c.dangling.sub(cl, 1, n)
+				p.cover(cl, 1)
+				any = true
+			}
+		}
+	}
+	return any
 }
 
 // cover makes sure that the ranges of new clusters get blocks. It returns the lowest place in the list where one was put in, or -1.
