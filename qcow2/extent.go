@@ -95,9 +95,9 @@ func (im *Image) extentBelow(ctx context.Context, e *block.Extent, q block.Query
 	return nil
 }
 
-// refineData finds the holes of the host file in data, if that is worth it:
-// in an external data file, and in an image that seems to be preallocated
-// (qcow2-format §3.10).
+// refineData finds the holes of the host file, or of the external data file,
+// in data, if the image seems to be preallocated (qcow2-format §3.10: the image
+// file decides, also when the data lies in another).
 func (im *Image) refineData(ctx context.Context, e *block.Extent, q block.Query) error {
 	if q&block.WantZero == 0 || e.Flags&block.HasHost == 0 {
 		return nil
@@ -107,7 +107,8 @@ func (im *Image) refineData(ctx context.Context, e *block.Extent, q block.Query)
 		if dev = im.dataFile.Load(); dev == nil {
 			return nil
 		}
-	} else if on, err := im.preallocated(ctx); err != nil || !on {
+	}
+	if on, err := im.preallocated(ctx); err != nil || !on {
 		return err
 	}
 	if e.Host >= dev.Size() {
