@@ -142,6 +142,8 @@ func (c cell) run(t *testing.T) {
 	dev := device(t, top)
 	checkReads(t, dev, want)
 	checkExtents(t, dev, want)
+	checkMap(t, dev, top)
+	checkInfo(t, dev.Driver().(*Image), top)
 }
 
 // sources makes the files that qemu-io takes cluster contents from: noise does
