@@ -2,7 +2,6 @@ package compare
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -193,6 +192,16 @@ func (c *Condition) Judge(r *Results) ([]Judgement, error) {
 	return list, nil
 }
 
+// Check fails if a name of the condition is no column of the template.
+func (c *Condition) Check(t *Template) error {
+	r := &Results{}
+	for _, col := range t.Columns() {
+		r.Envs = append(r.Envs, Axle{ID: col.ID, Switches: col.Values()})
+	}
+	_, err := c.bind(r)
+	return err
+}
+
 // binding gives each name its column.
 type binding struct {
 	where string
@@ -204,9 +213,12 @@ func (c *Condition) bind(r *Results) ([]binding, error) {
 	whole := binding{cols: map[string]Axle{}}
 	for _, name := range c.names {
 		for i, col := range r.Envs {
-			if oneLine(col.ID) == oneLine(name) || letter(i) == name && len(r.Envs) > 2 {
+			if oneLine(col.ID) == oneLine(name) {
 				whole.cols[name] = col
 				break
+			}
+			if letter(i) == name {
+				whole.cols[name] = col // unless a column has that very id
 			}
 		}
 	}
@@ -306,7 +318,11 @@ func (c *Condition) judge(r *Results, row Axle, b binding) (Judgement, bool) {
 		value, bound = 1/value, 1/j.Ratio.High
 	}
 	held := value > 1 || value == 1 && strings.HasSuffix(c.op, "=")
-	sure := !j.Ratio.Known || bound >= 1 || math.IsNaN(bound)
+	if !j.Ratio.Known { // a single round, or differences that are not positive
+		l, r := mean(left), mean(right)
+		held = greater && l > r || !greater && l < r || l == r && strings.HasSuffix(c.op, "=")
+	}
+	sure := !j.Ratio.Known || bound >= 1
 	j.Holds, j.Maybe = held && sure, held && !sure
 	return j, true
 }

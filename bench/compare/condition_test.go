@@ -23,6 +23,9 @@ func TestConditionsAreJudgedWithConfidence(t *testing.T) {
 		{"old + new <= 2.2 * 1", true, false, false},
 		{"old >= old", true, false, false},
 		{"old > old", false, false, false},
+		{"old - new > 0", false, false, false},
+		{"old - new < 0", true, false, false},
+		{"old - new - 1 > old - new", false, false, false},
 	}
 	for _, tt := range tests {
 		c, err := ParseCondition(tt.cond)
@@ -73,6 +76,12 @@ func TestConditionsThatMakeNoSenseAreRefused(t *testing.T) {
 	c, err := ParseCondition("newer > old")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if tpl := parse(t, "{old|new}"); c.Check(tpl) == nil {
+		t.Error("an unknown name passes the check")
+	}
+	if tpl := parse(t, "{old|newer} {1|2}"); c.Check(tpl) != nil {
+		t.Error(c.Check(tpl))
 	}
 	if _, err := c.Judge(fixture([]string{"old", "new"}, []string{"r"}, [][]string{{"1", "1"}})); err == nil || !strings.Contains(err.Error(), `"new"`) {
 		t.Errorf("an unknown name: %v", err)

@@ -23,16 +23,18 @@ type Results struct {
 	Cases []Axle                      `json:"cases"`
 	Tab   map[string]map[string]*Cell `json:"tab"`
 
-	Title       string       `json:"title,omitempty"`
-	Template    string       `json:"template,omitempty"`
-	Machine     *Machine     `json:"machine,omitempty"`
-	Started     time.Time    `json:"started,omitzero"`
-	Finished    time.Time    `json:"finished,omitzero"`
-	Rounds      int          `json:"rounds,omitempty"`
-	Confidence  float64      `json:"confidence,omitempty"`
-	Margin      float64      `json:"margin,omitempty"`
-	Interrupted bool         `json:"interrupted,omitempty"`
-	Comparisons []Comparison `json:"comparisons,omitempty"`
+	Title    string   `json:"title,omitempty"`
+	Template string   `json:"template,omitempty"`
+	Machine  *Machine `json:"machine,omitempty"`
+	// Versions are what compared binaries say of themselves, by their labels.
+	Versions    map[string]string `json:"versions,omitempty"`
+	Started     time.Time         `json:"started,omitzero"`
+	Finished    time.Time         `json:"finished,omitzero"`
+	Rounds      int               `json:"rounds,omitempty"`
+	Confidence  float64           `json:"confidence,omitempty"`
+	Margin      float64           `json:"margin,omitempty"`
+	Interrupted bool              `json:"interrupted,omitempty"`
+	Comparisons []Comparison      `json:"comparisons,omitempty"`
 }
 
 // Axle is the name of a column (env) or row (case), with its choices by switch name.
@@ -282,6 +284,13 @@ func (r *Results) Save(path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return os.Rename(tmp.Name(), path)
+}
+
+// WriteJSON prints what Save writes.
+func (r *Results) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "    ")
+	return e.Encode(r)
 }
 
 // maxResultsFile bounds what is read as a results file.

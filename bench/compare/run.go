@@ -7,7 +7,6 @@ import (
 	"math"
 	"os/exec"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -15,6 +14,7 @@ import (
 type Config struct {
 	Template *Template
 	Title    string
+	Versions map[string]string // see Results
 	Extract  Extractor
 	// Rounds is how often each cell is measured, Warmup how often it runs before.
 	Rounds, Warmup int
@@ -96,7 +96,7 @@ func Measure(ctx context.Context, c Config) (*Results, error) {
 
 // layOut makes the empty results.
 func (r *runner) layOut() {
-	res := &Results{Title: r.Title, Template: r.Template.Source, Machine: ThisMachine(), Started: time.Now().Round(time.Second), Rounds: r.Rounds,
+	res := &Results{Title: r.Title, Versions: r.Versions, Template: r.Template.Source, Machine: ThisMachine(), Started: time.Now().Round(time.Second), Rounds: r.Rounds,
 		Confidence: r.Confidence, Margin: r.Margin, Tab: map[string]map[string]*Cell{}}
 	for _, col := range r.cols {
 		res.Envs = append(res.Envs, Axle{ID: col.ID, Switches: col.Values()})
@@ -405,13 +405,7 @@ func (t *Template) Commands() (names, scripts []string) {
 			if t.Excluded(col, row) {
 				continue
 			}
-			var parts []string
-			for _, id := range []string{row.ID, col.ID} {
-				if id != "" {
-					parts = append(parts, oneLine(id))
-				}
-			}
-			names = append(names, strings.Join(parts, " :: "))
+			names = append(names, CellName(row.ID, col.ID))
 			scripts = append(scripts, t.Command(col, row))
 		}
 	}

@@ -105,7 +105,8 @@ func (t *Template) nameChoices(axis Axis, list []Choice) {
 	for i := range list {
 		var labels []string
 		for _, sw := range t.switches {
-			if sw.Axis == axis {
+			// a single choice without a label is no choice
+			if sw.Axis == axis && (len(sw.Alts) > 1 || sw.Alts[0].Label != "") {
 				labels = append(labels, strings.TrimSpace(sw.Alts[list[i].pick[sw]].Label))
 			}
 		}
