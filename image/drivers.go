@@ -70,6 +70,9 @@ func openRaw(o *opener, t Tree, r role) (*node, error) {
 		}
 	}
 	r.shared = true // unless it is written, which needs other locks anyway
+	if !r.storage {
+		r.chain = nil // a raw layer names no other: no loop goes through it
+	}
 	file, err := o.openChild(t, "file", r)
 	if err != nil {
 		return nil, err

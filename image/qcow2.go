@@ -10,46 +10,48 @@ import (
 )
 
 // openQCOW2 opens a qcow2 layer with everything it stands on.
-func openQCOW2(o *opener, t Tree, r role) (n *node, err error) {
-	n = &node{driver: "qcow2", opts: Tree{}}
+func openQCOW2(o *opener, t Tree, r role) (*node, error) {
+	n := &node{driver: "qcow2", opts: Tree{}}
+	if err := o.assembleQCOW2(n, t, r); err != nil {
+		for _, d := range n.devices() {
+			d.Close()
+		}
+		return nil, err
+	}
+	return n, nil
+}
+
+// assembleQCOW2 fills n in. On error the devices that n has by then are the caller's to close.
+func (o *opener) assembleQCOW2(n *node, t Tree, r role) error {
 	opt, err := o.qcow2Options(t, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	below := r
 	below.shared, below.writethrough = false, false
 	file, err := o.openChild(t, "file", below)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n.children = []child{{"file", file}}
-	defer func() {
-		if err != nil {
-			for _, d := range n.devices() {
-				d.Close()
-			}
-		}
-	}()
 	h, err := qcow2.ReadHeader(o.ctx, file.dev, o.cfg.check)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	refs, err := o.references(t, h, file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := t.rest("qcow2"); err != nil {
-		return nil, err
+		return err
 	}
 	if err := o.openReferences(n, refs, r); err != nil {
-		return nil, err
+		return err
 	}
-	if opt.Budget == nil {
-		opt.Budget = o.budget(opt)
-	}
+	opt.Budget = o.budget(opt)
 	im, err := qcow2.Open(o.ctx, file.dev, opt)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if d := n.child("data-file"); d != nil {
 		im.SetDataFile(d.dev)
@@ -65,7 +67,7 @@ func openQCOW2(o *opener, t Tree, r role) (n *node, err error) {
 	if !n.backingOverridden && len(n.opts) == 0 {
 		n.exact = file.exact
 	}
-	return n, nil
+	return nil
 }
 
 // devices are the devices right below a node.
