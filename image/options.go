@@ -41,7 +41,7 @@ type config struct {
 	warn         func(Warning)
 	secrets      func(id string) ([]byte, error)
 	cacheBytes   int64
-	check        bool
+	check        bool // only the file is opened, for OpenForCheck
 	noLock       bool
 }
 
@@ -84,10 +84,6 @@ func WithoutBacking() Option { return func(c *config) { c.noBacking = true } }
 // MetadataOnly opens for looking at headers, tables and listings: backing and data files stay closed and no guest data
 // can be read.
 func MetadataOnly() Option { return func(c *config) { c.noBacking, c.noData = true, true } }
-
-// ForCheck opens metadata only and tolerates a missing refcount table and a broken snapshot table, so that they can be
-// repaired.
-func ForCheck() Option { return func(c *config) { c.check = true } }
 
 // WithSnapshot shows an internal snapshot, found by id or else by name, read-only and with its own size.
 func WithSnapshot(idOrName string) Option {

@@ -34,6 +34,9 @@ func (o *opener) assembleQCOW2(n *node, t Tree, r role) error {
 		return err
 	}
 	n.children = []child{{"file", file}}
+	if o.cfg.check {
+		return fileOnly(n, t, file)
+	}
 	h, err := qcow2.ReadHeader(o.ctx, file.dev, o.cfg.check)
 	if err != nil {
 		return err

@@ -75,6 +75,10 @@ func Run(ctx context.Context, dev *block.Device, o Options) (Result, error) {
 		return c.res, block.Errorf(block.KindInvalid, "repair", dev.Path(), block.NoOffset, "opened read-only")
 	}
 	err := c.run()
+	if err == nil && o.Progress != nil {
+		done := max(c.work.done, c.work.total, 1)
+		o.Progress(done, done)
+	}
 	return c.res, err
 }
 

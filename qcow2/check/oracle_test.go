@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -113,16 +112,6 @@ func writeFile(t testing.TB, name string, b []byte) string {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// sameLines compares as sets: the real tool walks in another order and says some things again.
-func sameLines(a, b []string) bool {
-	set := func(l []string) []string {
-		l = slices.Clone(l)
-		slices.Sort(l)
-		return slices.Compact(l)
-	}
-	return slices.Equal(set(a), set(b))
 }
 
 // qemu runs qemu-img or qemu-io commands in a folder.
