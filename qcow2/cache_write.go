@@ -191,3 +191,17 @@ func (c *cache) writeRun(ctx context.Context, run []*slot) error {
 	}
 	return nil
 }
+
+// copyOut copies a dirty slot, pinned by the caller, and counts it as clean: the copy is about to be written, and the
+// pin keeps the slot in memory until it is. nil if it is clean or dropped.
+func (c *cache) copyOut(s *slot) *copyBuffer {
+	s.RLock()
+	defer s.RUnlock()
+	if s.dead || !s.dirty.Swap(false) {
+		return nil
+	}
+	c.dirtyLen.Add(-1)
+	b := copyPool.Get().(*copyBuffer)
+	b.b = append(b.b[:0], s.data...)
+	return b
+}

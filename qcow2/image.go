@@ -33,7 +33,7 @@ type Image struct {
 	closed       atomic.Bool
 
 	fences   atomic.Pointer[[]layout.Region] // what no data and no L2 table may lie in
-	pins     pinner                          // nil while nothing can be freed
+	w        *writer                         // the writing half; nil if the image cannot be changed
 	inflated *inflatedCache
 	prealloc preallocation
 
@@ -44,15 +44,6 @@ type Image struct {
 		snapshotBytes int64 // length of the snapshot table in the file
 		views         int   // open snapshot views
 	}
-}
-
-// pinner keeps host clusters that a read is about to use from being reused.
-// The writing half provides it. pin is called while the L2 slice that names
-// the clusters is locked against edits: whoever frees them afterwards sees the
-// pin. Both calls round the range out to clusters.
-type pinner interface {
-	pin(off layout.HostOffset, n int64)
-	unpin(off layout.HostOffset, n int64)
 }
 
 var _ block.Driver = (*Image)(nil)
@@ -125,6 +116,12 @@ func Open(ctx context.Context, file *block.Device, o Options) (*Image, error) {
 	}
 	if o.DataFile != nil {
 		im.SetDataFile(o.DataFile)
+	}
+	if !im.opts.ReadOnly && !o.CheckMode {
+		if err := im.openWriter(ctx); err != nil {
+			im.drop()
+			return nil, err
+		}
 	}
 	return im, nil
 }

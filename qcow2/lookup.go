@@ -36,27 +36,12 @@ type mapping struct {
 	// compressed clusters it is the start of the stream of the whole cluster.
 	host   layout.HostOffset
 	stream int64 // compressed: upper bound of the stream's length
-	pinned bool
 }
 
 // How a lookup treats what it finds.
 const (
-	lookupPin  = 1 << iota // pin the host clusters of the answer; release must follow
-	lookupRuns             // let compressed clusters make runs too (no stream is named then)
+	lookupRuns = 1 << iota // let compressed clusters make runs too (no stream is named then)
 )
-
-// release ends the pins of a mapping.
-func (im *Image) release(m *mapping) {
-	if !m.pinned {
-		return
-	}
-	m.pinned = false
-	if m.typ == layout.TypeCompressed {
-		im.pins.unpin(m.host, m.stream)
-	} else {
-		im.pins.unpin(m.host, m.n)
-	}
-}
 
 const opLookup = "look up guest data"
 
@@ -154,12 +139,12 @@ func (im *Image) checkL2(off layout.HostOffset) error {
 }
 
 // stable reports whether s is still the slice that entry i of the L1 table
-// names. Only then are the entries in it, and the pins taken on them, good.
+// names. Only then are the entries in it good.
 func (v *view) stable(t *table, i int64, word uint64, s *slot) bool {
 	if s.dead {
 		return false
 	}
-	if v.im.pins == nil {
+	if v.im.w == nil {
 		return true // nothing moves
 	}
 	now, ok := t.peek(i)
@@ -183,17 +168,6 @@ func (v *view) decode(s *slot, limit int64, flags int, m *mapping) error {
 		if err := im.checkHost(m); err != nil {
 			return err
 		}
-	}
-	if flags&lookupPin == 0 || im.pins == nil {
-		return nil
-	}
-	switch m.typ {
-	case layout.TypeCompressed:
-		im.pins.pin(m.host, m.stream)
-		m.pinned = true
-	case layout.TypeNormal:
-		im.pins.pin(m.host, m.n)
-		m.pinned = true
 	}
 	return nil
 }

@@ -29,4 +29,7 @@ type Options struct {
 	// L2SliceSize is the unit in which L2 tables are cached, loaded and
 	// written: a power of two from 512 to the cluster size; 0 chooses.
 	L2SliceSize int64
+
+	// Write are the choices of an image that is open for writing.
+	Write WriteOptions
 }

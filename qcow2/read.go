@@ -26,6 +26,7 @@ type readOp struct {
 	pieces []piece
 	vec    [][]byte
 	next   atomic.Int32
+	pin    pin
 	wg     sync.WaitGroup
 	mu     struct {
 		sync.Mutex
@@ -79,10 +80,10 @@ func iovBytes(iov [][]byte) (n int64) {
 	return n
 }
 
-// reset ends all pins and empties the op. Memory of callers is let go.
+// reset ends the pin and empties the op. Memory of callers is let go.
 func (op *readOp) reset() {
-	for i := range op.pieces {
-		op.v.im.release(&op.pieces[i].mapping)
+	if w := op.v.im.w; w != nil {
+		w.quar.exit(op.pin)
 	}
 	clear(op.vec)
 	op.pieces, op.vec = op.pieces[:0], op.vec[:0]
@@ -92,10 +93,13 @@ func (op *readOp) reset() {
 
 // gather looks up [off, end) and returns how far it came.
 func (op *readOp) gather(off, end int64) (int64, error) {
+	if w := op.v.im.w; w != nil {
+		op.pin = w.quar.enter() // what the lookups name is not reused before reset
+	}
 	for off < end && len(op.pieces) < maxPieces {
 		op.pieces = append(op.pieces, piece{})
 		p := &op.pieces[len(op.pieces)-1]
-		if err := op.v.lookup(op.ctx, off, end-off, lookupPin, &p.mapping); err != nil {
+		if err := op.v.lookup(op.ctx, off, end-off, 0, &p.mapping); err != nil {
 			return off, err
 		}
 		off += p.n
@@ -106,9 +110,7 @@ func (op *readOp) gather(off, end int64) (int64, error) {
 	return off, nil
 }
 
-// merge makes p longer by q, which follows, if one access can serve both. Pins
-// of the two are added up: runs of data meet at cluster boundaries only, so no
-// cluster is pinned twice.
+// merge makes p longer by q, which follows, if one access can serve both.
 func (p *piece) merge(q *piece) bool {
 	switch {
 	case readsAs(p.typ) == readsCompressed || readsAs(p.typ) != readsAs(q.typ):

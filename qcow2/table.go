@@ -34,12 +34,14 @@ type table struct {
 	pages  []atomic.Pointer[tablePage]
 	hand   atomic.Uint32
 	bytes  atomic.Int64
-	mu     sync.Mutex // held while a page is loaded, given up or stored to
+	mu     sync.Mutex         // held while a page is loaded, given up or stored to
+	staged map[int64]struct{} // entries that differ from the file on purpose; guarded by mu
 }
 
 type tablePage struct {
-	used  atomic.Bool
-	words [pageWords]atomic.Uint64
+	used   atomic.Bool
+	staged int // entries that must not be given up; guarded by the table's mu
+	words  [pageWords]atomic.Uint64
 }
 
 // newTable returns the table of n entries (at most those of the longest legal
@@ -155,7 +157,7 @@ func (t *table) evict() int64 {
 		at := int(t.hand.Add(1)) % len(t.pages)
 		p := t.pages[at].Load()
 		switch {
-		case p == nil:
+		case p == nil || p.staged > 0:
 		case p.used.Load():
 			p.used.Store(false)
 		default:
