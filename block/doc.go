@@ -10,7 +10,8 @@
 //	├─ FreshSpace             knows from where on the file has never been written (storage/file, storage/mem)
 //	├─ AllocatedSizer         knows what it takes on its medium (storage/file)
 //	├─ Preallocator           can reserve host space for a range (storage/file)
-//	├─ Counter                 counts what it does, for measurements (storage/file, qcow2)
+//	├─ RangeCopier            can take bytes from other storage by itself (storage/file)
+//	├─ Counter                counts what it does, for measurements (storage/file, qcow2)
 //	└─ Reopener               can change between read-only and read-write, or its cache mode
 //
 // A [Device] wraps a driver and gives everybody above the same guarantees: bounds and overflow checks, enforcement of

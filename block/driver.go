@@ -134,6 +134,14 @@ type Preallocator interface {
 	Preallocate(ctx context.Context, off, n int64) error
 }
 
+// RangeCopier is implemented by storage that takes bytes from other storage without moving them through this process.
+// KindUnsupported means: not between these two, or not this range, of which any part may have been copied all the same.
+type RangeCopier interface {
+	// CopyRange makes [off, off+n) the same as the n bytes at srcOff of src. With share both must lie in the same
+	// place on the host afterwards (a reflink), which wants whole blocks of the file system.
+	CopyRange(ctx context.Context, off int64, src Driver, srcOff, n int64, share bool) error
+}
+
 // Counter is implemented by layers that count what they do, for measurements: "syscalls" (system calls for data, zeroes
 // and flushes), "flushes" (those that reached the host), "metadata-writes" (of a format). Each name is its own sum
 // since the layer was opened; it is called at any time.

@@ -39,7 +39,7 @@ var commonOpts = []struct {
 	{optSrcCache, opt{short: 'T', long: "source-cache", arg: needArg, name: "CACHE", help: "cache mode of what is read"}},
 	{optAIO, opt{short: 'i', long: "aio", arg: needArg, name: "ENGINE", help: "I/O engine: threads, native, io_uring"}},
 	{optQuiet, opt{short: 'q', long: "quiet", help: "print errors only"}},
-	{optProgress, opt{short: 'p', long: "progress", help: "show progress"}},
+	{optProgress, opt{short: 'p', long: "progress", arg: optArg, name: "FORM", help: "show progress: plain (default), auto (a bar on a terminal), none"}},
 	{optOutput, opt{long: "output", arg: needArg, name: "FORM", help: "print for people (human) or programs (json)"}},
 	{0, opt{long: "untrusted", help: "open no file that an image refers to"}},
 	{0, opt{short: 'h', long: "help", help: "print this help"}},
@@ -69,7 +69,7 @@ type options struct {
 	srcCache   string // -T as given
 	aio        string // -i as given
 	quiet      bool
-	progress   bool
+	progress   progressForm // -p; none with -q
 	json       bool // --output=json
 	untrusted  bool
 	secrets    secrets
@@ -92,6 +92,9 @@ func (c *call) parse() (o *options, code int, done bool) {
 		if err := o.take(p); err != nil {
 			return nil, c.errorf("%v", err), true
 		}
+	}
+	if o.quiet {
+		o.progress = progressNone
 	}
 	if o.imageOpts && o.format != "" {
 		return nil, c.errorf("--image-opts and --format are mutually exclusive"), true
@@ -136,7 +139,7 @@ func (o *options) take(p parsed) (err error) {
 	case "quiet":
 		o.quiet = true
 	case "progress":
-		o.progress = true
+		o.progress, err = parseProgress(p.value)
 	case "output":
 		o.json = p.value == "json"
 		if !o.json && p.value != "human" {

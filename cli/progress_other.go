@@ -1,0 +1,6 @@
+//go:build !unix
+
+package cli
+
+// onUserSignal: there is no such signal here.
+func onUserSignal(f func()) (stop func()) { return func() {} }
