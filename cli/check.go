@@ -103,7 +103,7 @@ func (v *checkVerb) pass(level check.Level) (check.Result, error) {
 		lines.WriteString(f.String())
 		lines.WriteByte('\n')
 	}}
-	if v.o.progress && !v.o.quiet && !v.o.json {
+	if v.o.progress != progressNone && !v.o.quiet && !v.o.json {
 		o.Progress = percentPrinter(v.Stdout)
 		defer fmt.Fprintln(v.Stdout)
 	}

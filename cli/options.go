@@ -70,7 +70,7 @@ type options struct {
 	aio        string // -i as given
 	quiet      bool
 	progress   progressForm // -p; none with -q
-	json       bool // --output=json
+	json       bool         // --output=json
 	untrusted  bool
 	secrets    secrets
 }
