@@ -31,7 +31,7 @@ type series struct {
 
 const (
 	chartTop, chartBottom = 12, 238 // pixels
-	chartLeft, chartRight = 9, 97   // per cent of the width
+	chartLeft, chartRight = 8, 97   // per cent of the width
 )
 
 // write draws the chart. Horizontal places are per cent, so that it follows the width of the page while text keeps its size.
@@ -56,6 +56,7 @@ func (c *chart) write(b *strings.Builder) {
 		fmt.Fprintf(b, `<line class="grid" x1="%d%%" x2="100%%" y1="%.1f" y2="%.1f"/><text x="%d%%" dx="-6" y="%.1f" text-anchor="end">%s</text>`,
 			chartLeft, py(v), py(v), chartLeft, py(v)+4, axisNumber(v))
 	}
+	fmt.Fprintf(b, `<text x="0" y="%d">%s</text>`, chartTop+4, html.EscapeString(c.unit))
 	for i, tick := range c.ticks {
 		fmt.Fprintf(b, `<text x="%.2f%%" y="%d" text-anchor="middle">%s</text>`, px(i), chartBottom+20, html.EscapeString(tick))
 	}

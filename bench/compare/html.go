@@ -74,7 +74,7 @@ func (r *Results) meanInterval(c *Cell) (lo, hi float64) {
 // htmlBars draws each row on a scale of its own, from zero.
 func (r *Results) htmlBars(b *strings.Builder) {
 	b.WriteString("<h2>Results</h2>\n")
-	fmt.Fprintf(b, "<p class=\"dim\">%s The whisker is the %g %% confidence interval of the mean.</p>\n", better(r.Dimension()), math.Round(r.confidence()*1e4)/100)
+	fmt.Fprintf(b, "<p class=\"dim\">%s The whisker is the %g %% confidence interval of the mean; percentages compare with the first bar.</p>\n", better(r.Dimension()), math.Round(r.confidence()*1e4)/100)
 	named := len(r.Envs) > 2
 	for _, row := range r.Cases {
 		if row.ID != "" {
@@ -166,17 +166,28 @@ func (r *Results) htmlLines(b *strings.Builder) {
 				continue
 			}
 			done[name] = true
-			fmt.Fprintf(b, "<h2>By %s</h2>\n", esc(switchTitle(name)))
+			fmt.Fprintf(b, "<h2>%s</h2>\n", esc(switchTitle(name, labels)))
 			r.htmlLinesOver(b, name, labels, x)
 		}
 	}
 }
 
-func switchTitle(name string) string {
+// switchTitle heads the lines over a switch; one without a name goes by its ends.
+func switchTitle(name string, labels []string) string {
 	if strings.HasPrefix(name, "row") || strings.HasPrefix(name, "col") {
-		return "number"
+		return fmt.Sprintf("From %s to %s", oneLine(labels[0]), oneLine(labels[len(labels)-1]))
 	}
-	return name
+	return "By " + name
+}
+
+// without is the id of a column or row less its choice of one switch.
+func without(a Axle, name string) string {
+	label, ok := a.Switches[name]
+	parts := strings.Split(a.ID, " / ")
+	if i := slices.Index(parts, strings.TrimSpace(label)); ok && i >= 0 {
+		parts = slices.Delete(parts, i, i+1)
+	}
+	return oneLine(strings.Join(parts, " / "))
 }
 
 func switchNames(axles []Axle) []string {
@@ -211,7 +222,7 @@ func (r *Results) htmlLinesOver(b *strings.Builder, name string, labels []string
 			if !ok {
 				label = env.Switches[name]
 			}
-			k := key{rest(row, name), rest(env, name)}
+			k := key{without(row, name), without(env, name)}
 			if cells[k] == nil {
 				cells[k] = make([]*Cell, len(labels))
 			}

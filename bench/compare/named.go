@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -89,7 +90,9 @@ func (p *parser) define(name string, axis Axis, start, body int) error {
 		sw := &Switch{Name: name, Axis: axis, Alts: alts}
 		p.named[name] = sw
 		p.t.switches = append(p.t.switches, sw)
-	} else if p.given[name].Axis != axis {
+	} else if slices.Contains(p.t.switches, p.given[name]) {
+		return p.errorAt(start, "switch %q is defined twice", name)
+	} else if p.t.switches = append(p.t.switches, p.given[name]); p.given[name].Axis != axis {
 		return p.errorAt(start, "switch %q is a %s here, but was given as a %s", name, axis, p.given[name].Axis)
 	}
 	p.refer(name, axis, start)

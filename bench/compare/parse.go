@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -27,7 +28,6 @@ func Parse(source string, given ...*Switch) (*Template, error) {
 		}
 		p.given[sw.Name] = sw
 		p.named[sw.Name] = sw
-		p.t.switches = append(p.t.switches, sw)
 	}
 	if strings.TrimSpace(source) == "" {
 		return nil, &SyntaxError{1, 1, "the template is empty"}
@@ -35,6 +35,13 @@ func Parse(source string, given ...*Switch) (*Template, error) {
 	if err := p.sequence(surround{}); err != nil {
 		return nil, err
 	}
+	var front []*Switch // those that the template does not define come first
+	for _, sw := range given {
+		if !slices.Contains(p.t.switches, sw) {
+			front = append(front, sw)
+		}
+	}
+	p.t.switches = append(front, p.t.switches...)
 	if err := p.resolve(); err != nil {
 		return nil, err
 	}
