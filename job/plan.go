@@ -38,7 +38,7 @@ func (c *converter) walk(ctx context.Context, visit func(region) error) error {
 				return err
 			}
 			// What cannot be named may still be readable; if not, reading it will tell.
-			e = block.Extent{Start: off, Length: min(salvageStep-off%salvageStep, c.src.size-off), Flags: block.Data}
+			e = block.Extent{Start: off, Length: min(salvageStep-off%salvageStep, c.src.size-off), Flags: block.Data | block.Allocated}
 		}
 		r := region{from: off, to: e.End()}
 		switch {
@@ -49,7 +49,7 @@ func (c *converter) walk(ctx context.Context, visit func(region) error) error {
 			} else {
 				r.to = min(r.to, c.o.BackingSize)
 			}
-		case e.IsZero():
+		case empty(e):
 			r.kind = regionZero
 		case e.Flags&block.CompressedData != 0:
 			r.step = dev.Geometry().ClusterSize
