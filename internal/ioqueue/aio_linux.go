@@ -2,6 +2,7 @@ package ioqueue
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"byre/internal/aio"
 
@@ -15,7 +16,7 @@ func NewAIO(fd, depth int) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &aioKernel{ctx: c, fd: fd, blocks: make([]aio.IOCB, depth)}
+	k := &aioKernel{ctx: c, fd: fd, blocks: make([]aio.IOCB, depth), failed: make([]atomic.Int64, depth)}
 	k.mu.staged = make([]*aio.IOCB, 0, depth)
 	k.submit.batch = make([]*aio.IOCB, 0, depth)
 	return New(k), nil
@@ -24,7 +25,8 @@ func NewAIO(fd, depth int) (*Queue, error) {
 type aioKernel struct {
 	ctx    *aio.Context
 	fd     int
-	blocks []aio.IOCB // by slot
+	blocks []aio.IOCB     // by slot
+	failed []atomic.Int64 // by slot: negated errno that io_submit gave instead of taking the block, else 0
 	buf    [reapBatch]aio.Completion
 
 	mu struct {
@@ -60,13 +62,24 @@ func (k *aioKernel) Submit() error {
 	left := k.submit.batch
 	for len(left) > 0 {
 		n, err := k.ctx.Submit(left)
-		if err != nil {
-			k.mu.Lock()
-			k.mu.staged = append(k.mu.staged, left...)
-			k.mu.Unlock()
-			return err
-		}
 		left = left[n:]
+		errno, _ := err.(unix.Errno)
+		switch {
+		case err == nil:
+			continue
+		case errno != unix.EAGAIN && errno != unix.EINTR && errno != unix.ENOMEM:
+			// The first block is refused for what it asks. Its goroutine, perhaps the one that waits in the kernel, must
+			// hear of it, so a read of nothing goes in its place and completes at once.
+			slot := left[0].UserData()
+			if k.failed[slot].CompareAndSwap(0, -int64(errno)) {
+				left[0].PrepReadv(k.fd, nil, 0, 0, slot)
+				continue
+			}
+		}
+		k.mu.Lock()
+		k.mu.staged = append(k.mu.staged, left...)
+		k.mu.Unlock()
+		return err
 	}
 	return nil
 }
@@ -86,6 +99,10 @@ func (k *aioKernel) Reap(out []Completion) int {
 	n := k.ctx.Reap(k.buf[:min(len(out), len(k.buf))])
 	for i, c := range k.buf[:n] {
 		out[i] = Completion{Slot: c.UserData, Result: c.Result}
+		if errno := k.failed[c.UserData].Load(); errno != 0 {
+			k.failed[c.UserData].Store(0)
+			out[i].Result = errno
+		}
 	}
 	return n
 }

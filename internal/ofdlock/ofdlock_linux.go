@@ -94,3 +94,7 @@ func wrap(op string, off int64, err error) error {
 // Take makes the open file fd hold s without asking whether anybody is in the way: for a second open of a file whose
 // first open holds at least s and will be closed.
 func Take(fd int, s Set) error { return hold(fd, s.Used, s.Unshared) }
+
+// Release lets go of s at once. Closing does so too, but only when the last reference to the open file is gone, and
+// the kernel may hold one for a while.
+func Release(fd int, s Set) error { return drop(fd, s.Used, s.Unshared) }

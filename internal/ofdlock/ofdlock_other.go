@@ -10,3 +10,6 @@ func Test(fd int, want Set) error { return ErrUnsupported }
 
 // Take reports ErrUnsupported.
 func Take(fd int, s Set) error { return ErrUnsupported }
+
+// Release reports ErrUnsupported.
+func Release(fd int, s Set) error { return ErrUnsupported }

@@ -302,5 +302,10 @@ func (f *File) Close() error {
 		return &block.Error{Kind: block.KindInvalid, Op: "close", Path: f.path, Offset: block.NoOffset, Msg: "closed twice"}
 	}
 	f.mu.closed = true
-	return f.fail("close", block.NoOffset, errors.Join(f.eng.close(), unix.Close(int(f.fd.Load()))))
+	fd := int(f.fd.Load())
+	err := f.eng.close()
+	if f.mu.locks != (Locks{}) {
+		err = errors.Join(err, ofdlock.Release(fd, f.mu.locks))
+	}
+	return f.fail("close", block.NoOffset, errors.Join(err, unix.Close(fd)))
 }

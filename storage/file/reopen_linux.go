@@ -56,13 +56,23 @@ func (f *File) swapFD(flags int) error {
 		return err
 	}
 	defer unix.Close(fresh)
-	if f.mu.locks != (Locks{}) {
+	held := f.mu.locks != (Locks{})
+	old := -1
+	if held {
 		if err := ofdlock.Take(fresh, f.mu.locks); err != nil {
 			return err
 		}
+		if old, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return err
+		}
+		defer unix.Close(old)
 	}
 	if err := again(func() error { return unix.Dup3(fresh, fd, unix.O_CLOEXEC) }); err != nil {
 		return err
 	}
-	return f.eng.reopened()
+	err = f.eng.reopened()
+	if held { // a ring that is going away may still refer to the old description
+		err = errors.Join(err, ofdlock.Release(old, f.mu.locks))
+	}
+	return err
 }
