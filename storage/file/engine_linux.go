@@ -1,9 +1,11 @@
 package file
 
 import (
+	"fmt"
 	"runtime"
 	"unsafe"
 
+	"byre/block"
 	"byre/internal/ioqueue"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +22,39 @@ type engine interface {
 	close() error
 }
 
+// newEngine chooses or refuses. For direct I/O the queues are quickest, native ahead of io_uring; for buffered I/O
+// most requests are copies, which threads do in parallel.
 func newEngine(f *File) (engine, error) {
+	refuse := func(msg string, err error) error {
+		return &block.Error{Kind: block.KindUnsupported, Op: "open", Path: f.path, Offset: block.NoOffset,
+			Msg: fmt.Sprintf("I/O engine %q %s", f.opt.Engine, msg), Err: err}
+	}
+	direct := f.opt.Cache.Direct()
+	switch f.opt.Engine {
+	case EngineThreads:
+		return &threads{f: f}, nil
+	case EngineNative:
+		if !direct {
+			return nil, refuse(fmt.Sprintf("needs direct I/O: use cache mode none or directsync, not %s", f.opt.Cache), nil)
+		}
+		if err := haveAIO(); err != nil {
+			return nil, refuse("cannot be used", err)
+		}
+		return newQueued(f, EngineNative), nil
+	case EngineIOUring:
+		if err := haveURing(); err != nil {
+			return nil, refuse("cannot be used", err)
+		}
+		return newQueued(f, EngineIOUring), nil
+	}
+	switch {
+	case !direct:
+		return &threads{f: f}, nil
+	case haveAIO() == nil:
+		return newQueued(f, EngineNative), nil
+	case haveURing() == nil:
+		return newQueued(f, EngineIOUring), nil
+	}
 	return &threads{f: f}, nil
 }
 

@@ -124,7 +124,7 @@ func TestShortInterruptedAndPostponedTransfersAreCarriedOn(t *testing.T) {
 		t.Run(name(o), func(t *testing.T) {
 			available(t, o)
 			f := create(t, o, CreateOptions{Size: 1 << 20})
-			unit := f.limit.request
+			unit := max(f.limit.request, 511)
 			r := rand.New(rand.NewPCG(1, 2))
 			f.eng = &shaky{engine: f.eng, before: func(call int64, q *ioqueue.Request) (int64, int, error, bool) {
 				switch call % 4 {
@@ -133,12 +133,12 @@ func TestShortInterruptedAndPostponedTransfersAreCarriedOn(t *testing.T) {
 				case 1:
 					return 0, 0, unix.EAGAIN, true
 				}
-				return unit * (1 + r.Int64N(30)), 0, nil, false
+				return unit * (1 + r.Int64N(60)), 0, nil, false
 			}}
 			d := block.NewDevice(f)
 			want := noise(7, 300<<10)
 			iov := [][]byte{want[:512], want[512:5000], want[5000:8192], want[8192:]}
-			if err := d.Writev(ctx, iov, 4096, block.FUA); err != nil {
+			if err := d.Writev(ctx, iov, 4096, 0); err != nil {
 				t.Fatal(err)
 			}
 			got := make([]byte, len(want))

@@ -100,7 +100,13 @@ func openFlags(o Options) int {
 	return fl
 }
 
+// openFD opens without letting reads renew the access time where that is permitted (to the owner, or root).
 func openFD(path string, flags int, perm uint32) (fd int, err error) {
+	if flags&unix.O_ACCMODE == unix.O_RDONLY && flags&unix.O_NOATIME == 0 {
+		if fd, err = openFD(path, flags|unix.O_NOATIME, perm); !errors.Is(err, unix.EPERM) {
+			return fd, err
+		}
+	}
 	err = again(func() error {
 		fd, err = unix.Open(path, flags, perm)
 		return err
