@@ -94,8 +94,13 @@ func Open(ctx context.Context, file *block.Device, o Options) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.ReadOnly = o.ReadOnly || file.Geometry().ReadOnly
+	if !o.ReadOnly && !o.CheckMode {
+		if h, err = repairDirty(ctx, file, h); err != nil {
+			return nil, err
+		}
+	}
 	im := &Image{file: file, path: file.Path(), geo: h.Geometry(), opts: o, budget: o.Budget}
-	im.opts.ReadOnly = o.ReadOnly || file.Geometry().ReadOnly
 	if im.budget == nil {
 		size := o.CacheSize
 		if size == 0 {
@@ -117,7 +122,7 @@ func Open(ctx context.Context, file *block.Device, o Options) (*Image, error) {
 	if o.DataFile != nil {
 		im.SetDataFile(o.DataFile)
 	}
-	if !im.opts.ReadOnly && !o.CheckMode {
+	if !o.ReadOnly && !o.CheckMode {
 		if err := im.openWriter(ctx); err != nil {
 			im.drop()
 			return nil, err

@@ -132,3 +132,12 @@ func (q *quarantine) wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+// drain returns when every access that has entered so far has ended. The caller must not be inside one.
+func (q *quarantine) drain(ctx context.Context) error {
+	q.mu.Lock()
+	q.mu.queued = append(q.mu.queued, freed{}) // nothing, to wait for
+	q.advanceLocked()
+	q.mu.Unlock()
+	return q.wait(ctx)
+}

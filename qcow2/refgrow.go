@@ -177,3 +177,59 @@ func (s *space) writeNewTable(ctx context.Context, p tablePlan) (*table, error) 
 	}
 	return newTable(old.name, s.file, s.geo.ClusterOffset(at), n, old.load, old.budget)
 }
+
+// dropEmptyBlocks removes refcount blocks that count nothing but themselves, from the end of the table downwards until
+// one is in use, so that a shrunken file can be cut.
+func (s *space) dropEmptyBlocks(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &s.mu
+	per := int64(s.geo.RefcountsPerBlock())
+	for idx := m.refs.table.n - 1; idx > 0; idx-- {
+		off, err := m.refs.block(ctx, idx)
+		if err != nil {
+			return err
+		}
+		if off == 0 {
+			continue
+		}
+		self := s.geo.Cluster(off)
+		if self/per != idx {
+			return nil
+		}
+		used, err := m.refs.usedEnd(ctx, idx*per, (idx+1)*per)
+		if err != nil {
+			return err
+		}
+		if used != self+1 {
+			return nil
+		}
+		before, err := m.refs.usedEnd(ctx, idx*per, self)
+		if err != nil {
+			return err
+		}
+		if before != idx*per {
+			return nil
+		}
+		if err := m.refs.table.store(ctx, idx, 0); err != nil {
+			return err
+		}
+		if err := s.order.image.barrier(ctx, s.order.image.note()); err != nil {
+			return err
+		}
+		s.host.dropCached(clusters{self, 1}, true)
+		m.free.remove(idx*per, per)
+	}
+	return nil
+}
+
+// cut says that the file ends at cluster end now; nothing behind it is in use or claimed.
+func (s *space) cut(end int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &s.mu
+	m.free.removeFrom(end)
+	m.end, m.fileEnd = end, end
+	m.opened = min(m.opened, end)
+	m.batch = firstClaim
+}

@@ -27,6 +27,10 @@ type writeReq struct {
 	cow    cowBuffers
 }
 
+func (im *Image) readOnly(op string, off int64) error {
+	return block.Errorf(block.KindInvalid, op, im.path, off, "the image is open for reading only")
+}
+
 // WritevAt implements block.Driver. Flags: FUA, Compressed.
 func (im *Image) WritevAt(ctx context.Context, iov [][]byte, off int64, flags block.Flags) error {
 	w := im.w

@@ -49,7 +49,8 @@ type writer struct {
 		count    int64     // clusters in unlinked
 	}
 
-	reqs sync.Pool // *writeReq
+	reqs        sync.Pool // *writeReq
+	compressors sync.Pool // *Compressor
 }
 
 // WriteOptions are the run-time choices of the writing half.
