@@ -8,6 +8,7 @@
 //	├─ Chained                has a backing device and perhaps a data file (qcow2)
 //	├─ Syncer                 can flush for several waiters at once, or names a cheaper flush (storage/file)
 //	├─ FreshSpace             knows from where on the file has never been written (storage/file, storage/mem)
+//	├─ Widener                holds off other requests around its own, in ranges of its own choice
 //	├─ AllocatedSizer         knows what it takes on its medium (storage/file)
 //	├─ Preallocator           can reserve host space for a range (storage/file)
 //	├─ RangeCopier            can take bytes from other storage by itself (storage/file)

@@ -10,7 +10,8 @@ import "context"
 //     memory bounces by itself);
 //   - off+length ≤ Size() rounded up to RequestAlign, except for writes and zeroes on a Growable driver, which may lie
 //     anywhere below MaxSize and extend the layer;
-//   - any number of calls run at once; overlapping ones that need an order were ordered by the device.
+//   - any number of calls run at once; overlapping ones that need an order were ordered by the device;
+//   - no request is longer than the limits of Geometry, nor has more buffers.
 //
 // Requests are all or nothing: a driver retries short transfers and returns nil only if every byte moved. Bytes of a
 // read that lie between Size() and its rounded-up end are zeros.
@@ -27,7 +28,8 @@ type Driver interface {
 	// WritevAt writes the buffers of iov in order at off. Flags: FUA, Compressed.
 	WritevAt(ctx context.Context, iov [][]byte, off int64, flags Flags) error
 	// ZeroAt makes [off, off+n) read as zeros. Flags: FUA, MayUnmap, NoFallback.
-	// With NoFallback a driver that has no quick way returns KindUnsupported and has changed nothing.
+	// With NoFallback a driver that has no quick way returns KindUnsupported and has changed nothing. Without it a
+	// driver may return KindUnsupported too: the device then writes zeros.
 	ZeroAt(ctx context.Context, off, n int64, flags Flags) error
 	// DiscardAt says that the contents of [off, off+n) are no longer needed. Advisory: what it does not do keeps its
 	// contents. Never an error for being unable.
@@ -63,6 +65,7 @@ type Geometry struct {
 	Growable     bool // writes beyond Size extend the layer
 	ZeroInit     bool // space that a growth adds reads as zeros until written
 	QuickZero    bool // ZeroAt with NoFallback can be expected to work
+	NoFUA        bool // the driver ignores FUA: the device makes writes durable by a flush that waiters share
 	Unmap        bool // DiscardAt and MayUnmap give space back
 }
 
@@ -125,8 +128,20 @@ type FreshSpace interface {
 	// GrowTo extends the storage to at least size bytes, reading as zeros, without writing data. The growth is
 	// durable only after Flush. It returns the new length, which may be larger.
 	GrowTo(ctx context.Context, size int64) (int64, error)
-	// CutTo gives back space behind size that GrowTo added and nobody wrote.
+	// CutTo gives back space behind size that GrowTo added and nobody wrote; KindInvalid if somebody did.
 	CutTo(ctx context.Context, size int64) error
+	// FreshFrom is the offset from which on nothing was written since the storage was opened: everything from there to
+	// the end reads as zeros. A write counts as soon as it was issued, whatever became of it. It starts as the length
+	// at open and goes down only when the storage is cut.
+	FreshFrom() int64
+}
+
+// Widener is implemented by drivers that must at times hold off the requests around the one they serve, in a range that
+// only they know. The device calls these methods instead of WritevAt and ZeroAt and hands down its record of the
+// request; see [Request.Serialise].
+type Widener interface {
+	WritevRequest(ctx context.Context, r *Request, iov [][]byte, off int64, flags Flags) error
+	ZeroRequest(ctx context.Context, r *Request, off, n int64, flags Flags) error
 }
 
 // Preallocator reserves host space for a range without changing contents.

@@ -203,34 +203,32 @@ func (d *Driver) Resize(ctx context.Context, size int64, o block.ResizeOptions) 
 	return d.below.Resize(ctx, size, o)
 }
 
-// Close wakes what is suspended and closes the device below.
-func (d *Driver) Close() error {
-	d.resumeAll()
-	return d.below.Close()
-}
+// Close closes the device below. Nothing is suspended then: the device above has waited for all requests. Call
+// ResumeAll before closing that one if some may be.
+func (d *Driver) Close() error { return d.below.Close() }
 
 // GrowTo forwards to the storage below; KindUnsupported if it cannot.
 func (d *Driver) GrowTo(ctx context.Context, size int64) (int64, error) {
-	f, ok := d.below.Driver().(block.FreshSpace)
-	if !ok {
-		return 0, block.Errorf(block.KindUnsupported, "grow", d.geo.Path, block.NoOffset, "the storage below cannot")
-	}
 	if err := d.request(Resize, size, 0); err != nil {
 		return 0, err
 	}
-	return f.GrowTo(ctx, size)
+	return d.below.GrowTo(ctx, size)
 }
 
-// CutTo forwards to the storage below; nothing to do if it cannot.
+// CutTo forwards to the storage below; KindUnsupported if it cannot.
 func (d *Driver) CutTo(ctx context.Context, size int64) error {
-	f, ok := d.below.Driver().(block.FreshSpace)
-	if !ok {
-		return nil
-	}
 	if err := d.request(Resize, size, 0); err != nil {
 		return err
 	}
-	return f.CutTo(ctx, size)
+	return d.below.CutTo(ctx, size)
+}
+
+// FreshFrom forwards to the storage below; its end if it does not know.
+func (d *Driver) FreshFrom() int64 {
+	if f, ok := d.below.Driver().(block.FreshSpace); ok {
+		return f.FreshFrom()
+	}
+	return d.below.Size()
 }
 
 func length(iov [][]byte) (n int64) {

@@ -41,7 +41,7 @@ func TestRulesFailTheRequestsTheyName(t *testing.T) {
 		{"read 0", func(d *block.Device) error { return d.Read(bg, buf, 0) }},
 		{"read 2", func(d *block.Device) error { return d.Read(bg, buf, 1024) }},
 		{"write 0", func(d *block.Device) error { return d.Write(bg, buf, 0, 0) }},
-		{"zero 0", func(d *block.Device) error { return d.Zero(bg, 0, 512, 0) }},
+		{"zero 0", func(d *block.Device) error { return d.Zero(bg, 0, 512, block.NoFallback) }},
 		{"discard 0", func(d *block.Device) error { return d.Discard(bg, 0, 512) }},
 		{"flush", func(d *block.Device) error { return d.Flush(bg) }},
 		{"extent", func(d *block.Device) error { _, err := d.Extent(bg, 0, 512, 0); return err }},

@@ -68,9 +68,14 @@ func (d *Driver) resumeLocked(tag string) bool {
 	return true
 }
 
-func (d *Driver) resumeAll() {
+// ResumeAll removes all breaks and lets everything go.
+func (d *Driver) ResumeAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for e := range d.mu.breaks {
+		d.heard[e].Add(int32(-len(d.mu.breaks[e])))
+		d.mu.breaks[e] = nil
+	}
 	for len(d.mu.suspended) > 0 {
 		d.resumeLocked(d.mu.suspended[0].tag)
 	}

@@ -31,6 +31,7 @@ type Driver struct {
 	o      Options
 	geo    block.Geometry
 	closed atomic.Bool
+	fresh  atomic.Int64 // see FreshFrom; unbounded by the size
 }
 
 var (
@@ -56,6 +57,7 @@ func (f *File) Open(o Options) *Driver {
 	if o.Geometry != nil {
 		o.Geometry(&d.geo)
 	}
+	d.fresh.Store(f.Size())
 	return d
 }
 
@@ -104,6 +106,7 @@ func (d *Driver) WritevAt(_ context.Context, iov [][]byte, off int64, flags bloc
 	for _, p := range iov {
 		n += int64(len(p))
 	}
+	d.issue(off + n)
 	d.f.write(iov, off, n, d.limit(), flags&block.FUA != 0)
 	return nil
 }
@@ -115,6 +118,7 @@ func (d *Driver) ZeroAt(_ context.Context, off, n int64, flags block.Flags) erro
 	if d.o.SlowZero && flags&block.NoFallback != 0 {
 		return block.Errorf(block.KindUnsupported, "write zeroes", d.geo.Path, off, "no quick way")
 	}
+	d.issue(off + n)
 	d.f.zero(off, n, d.limit(), flags&block.FUA != 0)
 	return nil
 }
@@ -162,7 +166,12 @@ func (d *Driver) Resize(_ context.Context, size int64, _ block.ResizeOptions) er
 		return block.Errorf(block.KindUnsupported, "resize", d.geo.Path, block.NoOffset, "the size is fixed")
 	}
 	d.f.resize(size)
-	return nil
+	for { // as after a cut: what comes back when it grows again is fresh
+		old := d.fresh.Load()
+		if old <= size || d.fresh.CompareAndSwap(old, size) {
+			return nil
+		}
+	}
 }
 
 // Close ends the use of this driver; the file stays.
@@ -193,15 +202,35 @@ func (d *Driver) GrowTo(_ context.Context, size int64) (int64, error) {
 	return size, nil
 }
 
-// CutTo shortens the file to size, but not below what was written since the file was made.
+// issue notes that bytes up to end are about to be written.
+func (d *Driver) issue(end int64) {
+	for {
+		old := d.fresh.Load()
+		if end <= old || d.fresh.CompareAndSwap(old, end) {
+			return
+		}
+	}
+}
+
+// FreshFrom is the offset from which on nothing was written through this driver; it starts as the size at open.
+func (d *Driver) FreshFrom() int64 { return min(d.fresh.Load(), d.f.Size()) }
+
+// CutTo shortens the file to size, unless something was written behind that.
 func (d *Driver) CutTo(_ context.Context, size int64) error {
 	if err := d.open("cut", block.NoOffset); err != nil {
 		return err
 	}
+	if d.o.Fixed {
+		return block.Errorf(block.KindUnsupported, "cut", d.geo.Path, block.NoOffset, "the size is fixed")
+	}
 	d.f.lock.Lock()
 	defer d.f.lock.Unlock()
-	if size = max(size, d.f.mu.high); size < d.f.mu.size && !d.o.Fixed {
-		d.f.resizeLocked(size)
+	if size >= d.f.mu.size {
+		return nil
 	}
+	if fresh := d.fresh.Load(); size < fresh {
+		return block.Errorf(block.KindInvalid, "cut", d.geo.Path, block.NoOffset, "written up to %d, beyond %d", fresh, size)
+	}
+	d.f.resizeLocked(size)
 	return nil
 }

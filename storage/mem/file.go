@@ -21,7 +21,6 @@ type File struct {
 type state struct {
 	tree tree
 	size int64
-	high int64 // end of the highest byte that was written or zeroed since the file was made, for CutTo
 }
 
 // NewFile makes a file of size zero bytes that records nothing.
@@ -107,10 +106,7 @@ func (s *state) writeShared(p []byte, off int64) {
 }
 
 // reach notes that bytes up to end were written.
-func (s *state) reach(end int64) {
-	s.size = max(s.size, end)
-	s.high = max(s.high, end)
-}
+func (s *state) reach(end int64) { s.size = max(s.size, end) }
 
 func (s *state) zero(off, end int64) {
 	s.tree.zero(uint64(off), uint64(end))
@@ -122,7 +118,6 @@ func (s *state) punch(off, end int64) { s.tree.zero(uint64(off), uint64(end)) }
 func (s *state) resize(size int64) {
 	if size < s.size {
 		s.tree.zero(uint64(size), 1<<63)
-		s.high = min(s.high, size)
 	}
 	s.size = size
 }

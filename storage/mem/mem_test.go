@@ -136,9 +136,18 @@ func TestGrownSpaceIsGivenBackUnlessWritten(t *testing.T) {
 		t.Fatal(n)
 	}
 	must(t, d.WritevAt(bg, [][]byte{{1}}, 9999, 0))
-	must(t, d.CutTo(bg, 6000))
-	if d.Size() != 10000 {
+	if block.KindOf(d.CutTo(bg, 6000)) != block.KindInvalid || d.FreshFrom() != 10000 {
+		t.Fatal("cut through what was written")
+	}
+	must(t, d.CutTo(bg, 10000))
+	must(t, d.CutTo(bg, 20000))
+	if d.Size() != 10000 || d.FreshFrom() != 10000 {
 		t.Fatal(d.Size())
+	}
+	must(t, d.Resize(bg, 2000, block.ResizeOptions{}))
+	must(t, d.Resize(bg, 9000, block.ResizeOptions{}))
+	if d.FreshFrom() != 2000 {
+		t.Fatal(d.FreshFrom())
 	}
 }
 

@@ -1,0 +1,6 @@
+//go:build invariants
+
+package invariants
+
+// Enabled tells whether expensive checks run.
+const Enabled = true
