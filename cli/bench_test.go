@@ -74,6 +74,7 @@ func TestBenchRefusesWhatTheClassicToolRefuses(t *testing.T) {
 		{"-w --rw=read", "-w contradicts --rw=read"},
 		{"--rw=sideways", "sideways"},
 		{"-n -i threads", "contradicts"},
+		{"-n", "native"}, // needs direct I/O
 		{"--duration 0", "Invalid duration"},
 		{"--warmup x", "Invalid warm-up"},
 		{"--read-share 101", "Invalid share of reads"},
