@@ -102,6 +102,9 @@ func (j comparer) run(chunk int64) *compared {
 		if off := c.block(c.g.RefcountTableIndex(at)); off != 0 {
 			first := int64(c.g.RefcountBlockIndex(at))
 			bytes := (n<<c.g.RefcountOrder + 7) / 8
+			if int64(len(*p)) < bytes { // 64 bit counters
+				*p = make([]byte, bytes)
+			}
 			piece = (*p)[:bytes]
 			if err := c.read(piece, off+first<<c.g.RefcountOrder/8); err != nil {
 				r.err, r.errOff = err, off
@@ -117,7 +120,6 @@ func (j comparer) run(chunk int64) *compared {
 
 // piece compares n counters from cluster at, whose stored values are in stored; nil = all 0.
 func (r *compared) piece(c *checker, stored []byte, at, n int64) {
-	var values [pageLen]uint64
 	for i := int64(0); i < n; {
 		lo := int((at + i) & (pageLen - 1))
 		k := int(min(n-i, int64(pageLen-lo)))
@@ -127,7 +129,7 @@ func (r *compared) piece(c *checker, stored []byte, at, n int64) {
 		case p == nil:
 			r.leaks(c.g.RefcountOrder, stored, int(i), k, at+i)
 		default:
-			r.pageCounters(c.g.RefcountOrder, stored, int(i), p.values(values[:], lo, lo+k), p, lo, at+i)
+			r.pageCounters(c.g.RefcountOrder, stored, int(i), k, p, lo, at+i)
 		}
 		i += int64(k)
 	}
@@ -148,33 +150,56 @@ func (r *compared) leaks(order uint8, stored []byte, first, k int, cluster int64
 	}
 }
 
-// pageCounters compares counters that have a page.
-func (r *compared) pageCounters(order uint8, stored []byte, first int, refs []uint64, p *page, lo int, cluster int64) {
-	var ones uint64
-	for i, ref := range refs {
-		var v uint64
-		switch {
-		case stored == nil:
-		case order == 4:
-			v = uint64(binary.BigEndian.Uint16(stored[2*(first+i):]))
-		default:
-			v = layout.Refcount(stored, order, first+i)
+// ones8 compares eight counters of 16 bits at once: true if all are 1, stored and referred to.
+func ones8(stored []byte, refs []byte) bool {
+	const ones = 0x0100_0100_0100_0100 // 16 bit, big-endian in the file, read as little-endian
+	return binary.LittleEndian.Uint64(refs) == 0x0101_0101_0101_0101 &&
+		binary.LittleEndian.Uint64(stored) == ones && binary.LittleEndian.Uint64(stored[8:]) == ones
+}
+
+// pageCounters compares k counters that have a page, from index lo of it and index first of stored on; cluster is the first.
+// The bits of the page that say whose stored count is 1 are set. Blocks hold whole multiples of 64 counters, so that no two workers
+// share a word of these.
+func (r *compared) pageCounters(order uint8, stored []byte, first, k int, p *page, lo int, cluster int64) {
+	var values [64]uint64
+	for i := 0; i < k; {
+		at := lo + i
+		n := min(k-i, 64-at&63)
+		if order == 4 && p.bytes != nil && stored != nil && n == 64 && p.sixtyFourOnes(stored[2*(first+i):], at) {
+			p.one[at/64] = ^uint64(0)
+			r.highest = cluster + int64(i+63)
+			i += 64
+			continue
 		}
-		if v|ref != 0 {
-			r.highest = cluster + int64(i)
-			if v != ref {
-				r.bad = append(r.bad, mismatch{cluster + int64(i), v, ref})
+		var ones uint64
+		for j, ref := range p.values(values[:], at, at+n) {
+			var v uint64
+			if stored != nil {
+				v = layout.Refcount(stored, order, first+i+j)
+			}
+			if v|ref != 0 {
+				r.highest = cluster + int64(i+j)
+				if v != ref {
+					r.bad = append(r.bad, mismatch{cluster + int64(i+j), v, ref})
+				}
+			}
+			if v == 1 {
+				ones |= 1 << ((at + j) & 63)
 			}
 		}
-		if v == 1 {
-			ones |= 1 << ((lo + i) & 63)
-		}
-		if (lo+i)&63 == 63 || i == len(refs)-1 {
-			// Blocks hold whole multiples of 64 counters, so that no two workers share a word, unless the last word is cut by the end.
-			p.one[(lo+i)/64] |= ones
-			ones = 0
+		p.one[at/64] |= ones
+		i += n
+	}
+}
+
+// sixtyFourOnes tells whether 64 counters from index at on are 1, stored (in 16 bits) and referred to.
+func (p *page) sixtyFourOnes(stored []byte, at int) bool {
+	for j := 0; j < 64; j += 8 {
+		if !ones8(stored[2*j:], p.bytes[at+j:]) {
+			return false
 		}
 	}
+	return true
 }
 
 // settle reports mismatches, and repairs those that fix allows.

@@ -78,31 +78,42 @@ type suspect struct {
 
 func (c *checker) copiedTable(r *l2Ref, table []byte) copiedTable {
 	t := copiedTable{ref: r}
-	size := c.g.L2EntrySize()
-	var p *page
-	at := int64(-1)
-	for i := 0; i*size < len(table); i++ {
-		e := layout.L2Entry(word(table[i*size:]))
-		if e == 0 || e.Compressed() {
+	size, cs := c.g.L2EntrySize(), uint64(c.g.ClusterSize())
+	for i := 0; i*size < len(table); {
+		w := word(table[i*size:])
+		e := layout.L2Entry(w)
+		switch {
+		case w == 0 || e.Compressed() || e.Offset() == 0:
+			i++
 			continue
-		}
-		if c.g.DataFile {
-			if !e.Copied() && e.Offset() != 0 {
+		case c.g.DataFile:
+			if !e.Copied() {
 				t.suspects = append(t.suspects, suspect{i, e})
 			}
+			i++
 			continue
 		}
-		if e.Offset() == 0 {
-			continue
+		n := 1
+		if !c.g.ExtendedL2 {
+			n = runLength(table[i*size:], w, cs, int64((1<<56-1-uint64(e.Offset()))/cs)+1)
 		}
-		cluster := int64(e.Offset()) >> c.g.ClusterBits
-		if n := cluster >> pageBits; n != at {
-			p, at = c.counts.at(cluster), n
+		first := int64(e.Offset()) >> c.g.ClusterBits
+		for k := 0; k < n; {
+			p := c.counts.at(first + int64(k))
+			lo := int((first + int64(k)) & (pageLen - 1))
+			m := min(n-k, pageLen-lo)
+			k += m
+			if e.Copied() && p.allOnes(lo, m) {
+				continue
+			}
+			for j := range m {
+				if p.isOne(lo+j) != e.Copied() {
+					at := i + k - m + j
+					t.suspects = append(t.suspects, suspect{at, layout.L2Entry(word(table[at*size:]))})
+				}
+			}
 		}
-		one := p != nil && p.one != nil && p.isOne(int(cluster&(pageLen-1)))
-		if one != e.Copied() {
-			t.suspects = append(t.suspects, suspect{i, e})
-		}
+		i += n
 	}
 	return t
 }

@@ -277,7 +277,23 @@ func (p *page) setOne(i int, on bool) {
 	}
 }
 
-func (p *page) isOne(i int) bool { return p.one[i/64]>>(i%64)&1 != 0 }
+// isOne tells whether the stored refcount of counter i is known to be 1.
+func (p *page) isOne(i int) bool { return p != nil && p.one != nil && p.one[i/64]>>(i%64)&1 != 0 }
+
+// allOnes is isOne for n counters.
+func (p *page) allOnes(i, n int) bool {
+	if p == nil || p.one == nil {
+		return false
+	}
+	for ; n > 0; i, n = i+1, n-1 {
+		for ; i%64 == 0 && n >= 64 && p.one[i/64] == ^uint64(0); i, n = i+64, n-64 {
+		}
+		if n > 0 && !p.isOne(i) {
+			return false
+		}
+	}
+	return true
+}
 
 // interval is a range of units with how often something covers it.
 type interval struct {

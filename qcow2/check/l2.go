@@ -8,7 +8,7 @@ import (
 
 // Sizes of what is read at once.
 const (
-	batchBytes  = 1 << 20 // of L2 tables
+	batchBytes  = 256 << 10 // of L2 tables
 	batchTables = 256
 )
 
@@ -172,28 +172,39 @@ func (d *l2Decoder) decode(table []byte) {
 	cs, end := uint64(d.c.g.ClusterSize()), uint64(max(0, d.c.size))
 	const odd = uint64(1)<<62 | 0x3f000000000001ff
 	checked := !d.c.g.DataFile
-	for i := 0; i+8 <= len(table); i += 8 {
+	for i := 0; i+8 <= len(table); {
 		w := word(table[i:])
-		if w == 0 {
-			continue
-		}
-		// Almost every entry is an aligned cluster inside the file.
+		// Almost every entry is an aligned cluster inside the file, and its neighbour the next one.
 		if off := w &^ (1 << 63); checked && w&odd == 0 && off&(cs-1) == 0 && off < end && off != 0 {
-			d.normal(int64(off))
+			n := runLength(table[i:], w, cs, int64((end-1-off)/cs)+1)
+			d.normal(int64(off), int64(n))
+			i += 8 * n
 			continue
 		}
-		d.entry(i/8, layout.L2Entry(w), 0)
+		if w != 0 {
+			d.entry(i/8, layout.L2Entry(w), 0)
+		}
+		i += 8
 	}
 }
 
-// normal takes an entry with a cluster at off that needs no further look.
-func (d *l2Decoder) normal(off int64) {
-	d.res.alloc++
+// runLength counts how many words of a table go up by step from the first, which is w; at most limit.
+func runLength(table []byte, w, step uint64, limit int64) int {
+	n, most := 1, int(min(limit, int64(len(table)/8)))
+	for want := w + step; n < most && word(table[8*n:]) == want; want += step {
+		n++
+	}
+	return n
+}
+
+// normal takes n entries with clusters in a row from off on that need no further look.
+func (d *l2Decoder) normal(off, n int64) {
+	d.res.alloc += n
 	if d.next != 0 && off != d.next {
 		d.res.frag++
 	}
-	d.next = off + d.c.g.ClusterSize()
-	d.refer(off>>d.c.g.ClusterBits, 1)
+	d.next = off + n<<d.c.g.ClusterBits
+	d.refer(off>>d.c.g.ClusterBits, n)
 }
 
 // refer counts k clusters.

@@ -53,8 +53,11 @@ func (h *holes) isZero(off, n int64) bool { return h.zeroUntil(off, n) == n }
 // words calls visit with the words of the ranges, which are in units of 8 bytes of the file, disjoint and ascending;
 // index is the number of the word in the file. Words that are zero are left out; holes are not read.
 func (c *checker) words(ranges []interval, visit func(index, weight int64, w uint64)) error {
-	const piece = 1 << 20
-	buf := make([]byte, 0, piece)
+	piece := int64(8)
+	for _, r := range ranges {
+		piece = max(piece, min((r.end-r.start)*8, 1<<20))
+	}
+	buf := make([]byte, piece)
 	h := &holes{c: c}
 	for _, r := range ranges {
 		for at, end := r.start*8, min(r.end*8, c.fileSize+7); at < end; {
