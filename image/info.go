@@ -210,14 +210,18 @@ func bitmapFields(bitmaps []layout.BitmapDirEntry) []any {
 	return out
 }
 
-func encryptionFields(e *qcow2.EncryptionInfo) (f Fields) {
+func encryptionFields(e *qcow2.EncryptionInfo) Fields {
 	if e == nil {
 		return nil
 	}
 	if e.LUKS == nil {
 		return Fields{{"format", "aes"}}
 	}
-	l := e.LUKS
+	return LUKSFields(e.LUKS)
+}
+
+// LUKSFields lists what a LUKS header says, in the order of listings.
+func LUKSFields(l *layout.LUKS) Fields {
 	slots := []any{}
 	for _, s := range l.Slots {
 		slot := Fields{{"active", s.Active}}
@@ -230,7 +234,7 @@ func encryptionFields(e *qcow2.EncryptionInfo) (f Fields) {
 		}
 		slots = append(slots, slot)
 	}
-	f = Fields{{"ivgen-alg", l.IVGen()}, {"detached-header", false}, {"hash-alg", l.HashSpec},
+	f := Fields{{"ivgen-alg", l.IVGen()}, {"detached-header", false}, {"hash-alg", l.HashSpec},
 		{"cipher-alg", cipherAlg(l)}, {"uuid", l.UUID}}
 	if h := l.IVGenHash(); h != "" && l.IVGen() == "essiv" {
 		f = append(f, Field{"ivgen-hash-alg", h})

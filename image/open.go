@@ -14,35 +14,67 @@ import (
 // the gate does not allow, KindLocked, KindUnsupported (a format, feature or protocol that is not handled, by name),
 // KindCorrupt, KindInvalid (options), KindIO with the system's error as the cause.
 func Open(ctx context.Context, name string, opts ...Option) (*Image, error) {
-	cfg := newConfig(opts)
-	o := &opener{ctx: ctx, cfg: cfg}
-	t := Tree{}
-	if cfg.optionString {
-		var err error
-		if t, err = ParseOptionString(name); err != nil {
-			return nil, err
-		}
-		name = ""
-	}
-	for k, v := range cfg.overrides {
-		t[k] = v
-	}
-	if cfg.format != "" {
-		if d, ok := t["driver"]; ok && d != cfg.format {
-			return nil, invalidf("the format is given twice, as %q and as driver %v", cfg.format, d)
-		}
-		t["driver"] = cfg.format
+	o := &opener{ctx: ctx, cfg: newConfig(opts)}
+	name, t, err := o.options(name)
+	if err != nil {
+		return nil, err
 	}
 	top, err := o.openLayer(name, t, o.topRole())
 	if err != nil {
 		return nil, err
 	}
-	im := &Image{top: top, cfg: cfg}
+	im := &Image{top: top, cfg: o.cfg}
 	if err := im.settle(); err != nil {
 		im.Close()
 		return nil, err
 	}
 	return im, nil
+}
+
+// options merges what Open was given into one tree. The name that is returned is yet to be understood; it is empty for
+// an option string.
+func (o *opener) options(given string) (name string, t Tree, err error) {
+	name, t = given, Tree{}
+	if o.cfg.optionString {
+		if t, err = ParseOptionString(given); err != nil {
+			return "", nil, err
+		}
+		name = ""
+	}
+	for k, v := range o.cfg.overrides {
+		t[k] = v
+	}
+	if f := o.cfg.format; f != "" {
+		if d, ok := t["driver"]; ok && d != f {
+			return "", nil, invalidf("the format is given twice, as %q and as driver %v", f, d)
+		}
+		t["driver"] = f
+	}
+	return name, t, nil
+}
+
+// OpenStorage opens what lies below the top format of the image that name stands for, so that its bytes can be looked
+// at whatever they are: it takes the same names and options as Open, but no format is probed and none opened. The
+// storage is held as a reader of the format would hold it.
+func OpenStorage(ctx context.Context, name string, opts ...Option) (*Image, error) {
+	o := &opener{ctx: ctx, cfg: newConfig(opts)}
+	name, t, err := o.options(name)
+	if err != nil {
+		return nil, err
+	}
+	if t, err = mergeName(name, t); err != nil {
+		return nil, err
+	}
+	r := o.topRole()
+	r.storage = true
+	if sub := t.take("file"); len(sub) > 0 && !isStorageDriver(t["driver"]) {
+		t = sub
+	}
+	top, err := o.openTree(t, r)
+	if err != nil {
+		return nil, err
+	}
+	return &Image{top: top, cfg: o.cfg}, nil
 }
 
 // settle checks that the stack is what was asked for and puts the snapshot in front.
@@ -95,24 +127,31 @@ func (o *opener) topRole() role {
 // openLayer opens a whole layer, a format over its storage, by a name (which may be empty) and options. Options win
 // over what a "json:" name says.
 func (o *opener) openLayer(name string, t Tree, r role) (*node, error) {
-	if name != "" {
-		named, err := nameTree(name, true)
-		if err != nil {
-			return nil, err
-		}
-		if !strings.HasPrefix(name, "json:") && !isStorageDriver(t["driver"]) {
-			named = named.under("file")
-		}
-		for k, v := range named {
-			if _, given := t[k]; !given {
-				t[k] = v
-			}
-		}
-		if err := t.checkShape(); err != nil {
-			return nil, err
-		}
+	t, err := mergeName(name, t)
+	if err != nil {
+		return nil, err
 	}
 	return o.openTree(t, r)
+}
+
+// mergeName adds to the options of a layer what its name says.
+func mergeName(name string, t Tree) (Tree, error) {
+	if name == "" {
+		return t, nil
+	}
+	named, err := nameTree(name, true)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.HasPrefix(name, "json:") && !isStorageDriver(t["driver"]) {
+		named = named.under("file")
+	}
+	for k, v := range named {
+		if _, given := t[k]; !given {
+			t[k] = v
+		}
+	}
+	return t, t.checkShape()
 }
 
 // under puts the whole tree below a key.
