@@ -63,7 +63,10 @@ func (w *writer) cutSurplus(ctx context.Context) error {
 		return nil
 	}
 	if f, ok := im.file.Driver().(block.FreshSpace); ok && end >= opened {
-		return f.CutTo(ctx, end)
+		if err := f.CutTo(ctx, end); err == nil || block.KindOf(err) != block.KindInvalid {
+			return err
+		}
+		// Clusters there were in use and freed again.
 	}
 	return im.file.Resize(ctx, end, block.ResizeOptions{})
 }
