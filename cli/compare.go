@@ -53,7 +53,11 @@ func runCompare(c *call) int {
 		ims[i] = im
 	}
 	p := c.startProgress(o.progress, "compare")
-	r, err := job.Compare(c.Context, ims[0].Device(), ims[1].Device(), job.CompareOptions{Strict: o.has("strict"), Progress: p.set})
+	jo := job.CompareOptions{Strict: o.has("strict"), Progress: p.set}
+	if !o.quiet {
+		jo.Longer = func() { fmt.Fprintln(c.Stdout, "Warning: Image size mismatch!") }
+	}
+	r, err := job.Compare(c.Context, ims[0].Device(), ims[1].Device(), jo)
 	if err == nil && !o.quiet {
 		printComparison(c, r)
 	}
@@ -79,9 +83,6 @@ func (o *options) openCompared(i int, name string) (*image.Image, error) {
 }
 
 func printComparison(c *call, r job.Comparison) {
-	if r.Longer >= 0 {
-		fmt.Fprintln(c.Stdout, "Warning: Image size mismatch!")
-	}
 	switch r.Verdict {
 	case job.Identical:
 		fmt.Fprintln(c.Stdout, "Images are identical.")

@@ -21,6 +21,9 @@ type CompareOptions struct {
 	Workers int // how many units are compared at once; 0 chooses by the number of processors
 	// Progress, if not nil, hears how much has been compared, in the order of offsets. Calls do not overlap.
 	Progress func(done, total int64)
+	// Longer, if not nil, is called when what both images have has turned out the same and one of them goes on behind
+	// it. Not with Strict.
+	Longer func()
 }
 
 // Verdict is what Compare found.
@@ -41,9 +44,6 @@ const (
 type Comparison struct {
 	Verdict Verdict
 	Offset  int64
-	// Longer is the offset up to which both images reach if their sizes differ (and Strict is not set), and that was
-	// reached without finding a difference; else -1.
-	Longer int64
 }
 
 // PartError tells what Compare could not do to which of its images.
@@ -72,7 +72,7 @@ func Compare(ctx context.Context, a, b *block.Device, o CompareOptions) (Compari
 	c.both = min(a.Size(), b.Size())
 	c.total = max(a.Size(), b.Size())
 	if o.Strict && a.Size() != b.Size() {
-		return Comparison{Verdict: SizeDiffers, Longer: -1}, nil
+		return Comparison{Verdict: SizeDiffers}, nil
 	}
 	return c.run(ctx)
 }
@@ -88,8 +88,7 @@ type comparer struct {
 
 	mu struct {
 		sync.Mutex
-		found  *finding // the one at the lowest offset
-		longer bool     // the walk went on behind both
+		found *finding // the one at the lowest offset
 	}
 }
 
@@ -123,15 +122,12 @@ func (c *comparer) run(ctx context.Context) (Comparison, error) {
 		g.Go(func() error { return c.work(gctx, pairs) })
 	}
 	err := g.Wait()
-	f, out := c.mu.found, Comparison{Longer: -1}
+	f, out := c.mu.found, Comparison{}
 	switch {
 	case err != nil:
 		return out, err
 	case f != nil && f.err != nil:
 		return out, f.err
-	}
-	if c.mu.longer && (f == nil || f.off >= c.both) {
-		out.Longer = c.both
 	}
 	if f != nil {
 		out.Verdict, out.Offset = f.verdict, f.off
@@ -256,9 +252,15 @@ func (p *pairPlanner) common() error {
 
 // rest plans what only the longer image has.
 func (p *pairPlanner) rest() error {
-	p.c.mu.Lock()
-	p.c.mu.longer = true
-	p.c.mu.Unlock()
+	if err := p.flush(); err != nil {
+		return err
+	}
+	p.c.seq.end(p.number, func() {
+		if p.c.o.Longer != nil && !p.c.settled(p.c.both-1) {
+			p.c.o.Longer()
+		}
+	})
+	p.number++
 	i := 0
 	if p.c.devs[1].Size() == p.c.total {
 		i = 1

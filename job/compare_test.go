@@ -11,21 +11,20 @@ import (
 	"pgregory.net/rapid"
 )
 
-// plainCompare is what Compare must find.
-func plainCompare(a, b []byte) Comparison {
-	r := Comparison{Longer: -1}
+// plainCompare is what Compare must find, and whether it must say that one image goes on.
+func plainCompare(a, b []byte) (r Comparison, longer bool) {
 	n := min(len(a), len(b))
 	if d := firstDifference(a[:n], b[:n]); d >= 0 {
-		return Comparison{Verdict: ContentDiffers, Offset: d, Longer: -1}
+		return Comparison{Verdict: ContentDiffers, Offset: d}, false
 	}
 	if len(a) != len(b) {
-		r.Longer = int64(n)
+		longer = true
 		rest := append(bytes.Clone(a[n:]), b[n:]...)
 		if d := firstNonzero(rest); d >= 0 {
 			r.Verdict, r.Offset = ContentDiffers, int64(n)+d
 		}
 	}
-	return r
+	return r, longer
 }
 
 func TestCompareFindsTheFirstDifference(t *testing.T) {
@@ -49,12 +48,14 @@ func TestCompareFindsTheFirstDifference(t *testing.T) {
 			}
 			last = done
 		}}
+		longer := false
+		o.Longer = func() { longer = true }
 		got, err := Compare(context.Background(), a.dev(), b.dev(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := plainCompare(a.data, b.data); got != want {
-			t.Fatalf("got %+v, want %+v", got, want)
+		if want, wantLonger := plainCompare(a.data, b.data); got != want || longer != wantLonger {
+			t.Fatalf("got %+v, longer %v; want %+v, %v", got, longer, want, wantLonger)
 		}
 		if got.Verdict == Identical && last != int64(max(len(a.data), len(b.data))) {
 			t.Fatalf("progress ended at %d", last)
@@ -70,9 +71,9 @@ func TestStrictComparesSizesAndStatus(t *testing.T) {
 		a, b *fake
 		want Comparison
 	}{
-		"sizes":    {newFake(data), short, Comparison{Verdict: SizeDiffers, Longer: -1}},
-		"status":   {newFake(data), zero, Comparison{Verdict: StatusDiffers, Offset: 1 << 19, Longer: -1}},
-		"the same": {zero, zero, Comparison{Longer: -1}},
+		"sizes":    {newFake(data), short, Comparison{Verdict: SizeDiffers}},
+		"status":   {newFake(data), zero, Comparison{Verdict: StatusDiffers, Offset: 1 << 19}},
+		"the same": {zero, zero, Comparison{}},
 	} {
 		got, err := Compare(t.Context(), c.a.dev(), c.b.dev(), CompareOptions{Strict: true})
 		if err != nil || got != c.want {

@@ -152,8 +152,9 @@ func (p *planner) zeros(r region) error {
 	if err := p.flush(); err != nil {
 		return err
 	}
+	step := min(max(p.c.src.size/256/p.c.align*p.c.align, defaultUnit, p.c.align), zeroUnit)
 	for at := from; at < to; {
-		n := min(to-at, zeroUnit)
+		n := min(to-at, step)
 		u := unit{kind: unitZero, off: at, n: n}
 		if counted {
 			u.pieces = []int64{n}
@@ -170,7 +171,7 @@ func (p *planner) zeros(r region) error {
 	return nil
 }
 
-// zeroUnit bounds a unit of zeros, so that progress shows.
+// zeroUnit bounds a unit of zeros, so that an interrupt is heard.
 const zeroUnit = 1 << 30
 
 // up and down round to what the target allocates; its end counts as round.
