@@ -24,9 +24,7 @@ func realImg(t *testing.T, args ...string) (code int, stdout string) {
 // steps are all lines of progress but those of 0 and 100 percent.
 var steps = regexp.MustCompile(`    \([1-9]?[0-9]\.[0-9]*[1-9][0-9]*/100%\)\r`)
 
-func TestCompareSaysWhatTheRealOneSays(t *testing.T) {
-	p := folder(t)
-	sources := convertSources(t, p)
+func compareLikeReal(t *testing.T, p func(string) string, sources map[string]string) {
 	var images []string
 	for _, name := range []string{"v3", "chain", "extended", "odd raw"} {
 		src := sources[name]

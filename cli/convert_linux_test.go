@@ -54,9 +54,9 @@ func mount(t *testing.T, args ...string) string {
 	return dir
 }
 
-func TestConvertToABlockDevice(t *testing.T) {
-	p := folder(t)
-	s := convertSources(t, p)
+func init() { convertTests["writes block devices"] = convertToDevice }
+
+func convertToDevice(t *testing.T, p func(string) string, s map[string]string) {
 	testenv.Run(t, "qemu-img", "convert", "-O", "raw", s["v3"], p("real"))
 	want, err := os.ReadFile(p("real"))
 	if err != nil {
@@ -202,5 +202,38 @@ func TestSIGUSR1PrintsTheProgress(t *testing.T) {
 	var percent float64
 	if n, err := fmt.Sscanf(errs, "    (%f/100%%)\n", &percent); n != 1 || err != nil || percent >= 100 {
 		t.Errorf("printed %q", errs)
+	}
+}
+
+func TestConvertKeepsHolesAndMakesThem(t *testing.T) {
+	p := folder(t)
+	data := make([]byte, 4<<20)
+	copy(data[1<<20:], bytes.Repeat([]byte{1}, 64<<10))
+	if err := os.WriteFile(p("full.raw"), data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args        string
+		least, most int64 // allocated bytes
+	}{
+		{"", 64 << 10, 80 << 10},
+		{"-S 4k", 64 << 10, 80 << 10},
+		{"-S 0", 4 << 20, 5 << 20},
+		{"-n", 64 << 10, 80 << 10},
+		{"-n -S 0", 4 << 20, 5 << 20},
+		{"-o preallocation=full", 4 << 20, 5 << 20},
+	} {
+		if strings.Contains(c.args, "-n") { // an old target full of something else
+			if err := os.WriteFile(p("o"), bytes.Repeat([]byte{0xff}, len(data)), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			os.Remove(p("o"))
+		}
+		mustImg(t, append(append([]string{"convert", "-f", "raw", "-O", "raw"}, strings.Fields(c.args)...), p("full.raw"), p("o"))...)
+		sameFiles(t, p("o"), p("full.raw"))
+		if n := allocated(t, p("o")); n < c.least || n > c.most {
+			t.Errorf("%q allocates %d bytes, not %d to %d", c.args, n, c.least, c.most)
+		}
 	}
 }

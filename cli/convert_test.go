@@ -102,25 +102,42 @@ func sameFiles(t *testing.T, got, want string) {
 	}
 }
 
-func TestConvertToRawGivesWhatTheRealOneGives(t *testing.T) {
-	p := folder(t)
-	sources := convertSources(t, p)
+// convertTests run on one set of images made by the real tools.
+var convertTests = map[string]func(t *testing.T, p func(string) string, sources map[string]string){
+	"gives what the real one gives":           convertToRaw,
+	"concatenates its inputs":                 convertConcatenates,
+	"leaves what lies behind":                 convertIntoExisting,
+	"refuses to write what it reads":          convertRefusesItself,
+	"leaves no target when interrupted":       convertInterrupted,
+	"leaves a target that is too small alone": convertTooSmall,
+	"follows no reference if untrusted":       convertUntrusted,
+	"compares as the real one does":           compareLikeReal,
+}
+
+func TestConvertOfImagesMadeByTheRealTools(t *testing.T) {
+	sources := convertSources(t, folder(t))
+	for name, test := range convertTests {
+		t.Run(name, func(t *testing.T) { test(t, folder(t), sources) })
+	}
+}
+
+func convertToRaw(t *testing.T, p func(string) string, sources map[string]string) {
+	for name, src := range sources {
+		testenv.Run(t, "qemu-img", "convert", "-O", "raw", src, p(name))
+	}
 	for _, args := range []string{"", "-S 0", "-S 64k", "-W -m 3", "-C", "-t none -T none", "-t writeback", "-t directsync", "-r 100M", "-S 512 -m 1"} {
 		for name, src := range sources {
 			t.Run(name+" "+args, func(t *testing.T) {
-				real, own := p("real.raw"), p("own.raw")
+				own := p("own.raw")
 				os.Remove(own)
-				testenv.Run(t, "qemu-img", "convert", "-O", "raw", src, real)
 				mustImg(t, append(append([]string{"convert", "-O", "raw"}, strings.Fields(args)...), src, own)...)
-				sameFiles(t, own, real)
+				sameFiles(t, own, p(name))
 			})
 		}
 	}
 }
 
-func TestConvertConcatenatesItsInputs(t *testing.T) {
-	p := folder(t)
-	s := convertSources(t, p)
+func convertConcatenates(t *testing.T, p func(string) string, s map[string]string) {
 	inputs := []string{s["v3"], s["chain"], s["odd raw"], s["zstd"], s["raw"]}
 	testenv.Run(t, "qemu-img", append(append([]string{"convert", "-O", "raw"}, inputs...), p("real"))...)
 	mustImg(t, append(append([]string{"convert"}, inputs...), p("own"))...)
@@ -149,42 +166,7 @@ func TestConvertPrintsTheProgressOfTheRealOne(t *testing.T) {
 	}
 }
 
-func TestConvertKeepsHolesAndMakesThem(t *testing.T) {
-	p := folder(t)
-	data := make([]byte, 4<<20)
-	copy(data[1<<20:], bytes.Repeat([]byte{1}, 64<<10))
-	if err := os.WriteFile(p("full.raw"), data, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		args        string
-		least, most int64 // allocated bytes
-	}{
-		{"", 64 << 10, 80 << 10},
-		{"-S 4k", 64 << 10, 80 << 10},
-		{"-S 0", 4 << 20, 5 << 20},
-		{"-n", 64 << 10, 80 << 10},
-		{"-n -S 0", 4 << 20, 5 << 20},
-		{"-o preallocation=full", 4 << 20, 5 << 20},
-	} {
-		if strings.Contains(c.args, "-n") { // an old target full of something else
-			if err := os.WriteFile(p("o"), bytes.Repeat([]byte{0xff}, len(data)), 0o666); err != nil {
-				t.Fatal(err)
-			}
-		} else {
-			os.Remove(p("o"))
-		}
-		mustImg(t, append(append([]string{"convert", "-f", "raw", "-O", "raw"}, strings.Fields(c.args)...), p("full.raw"), p("o"))...)
-		sameFiles(t, p("o"), p("full.raw"))
-		if n := allocated(t, p("o")); n < c.least || n > c.most {
-			t.Errorf("%q allocates %d bytes, not %d to %d", c.args, n, c.least, c.most)
-		}
-	}
-}
-
-func TestConvertIntoAnExistingTargetLeavesWhatLiesBehind(t *testing.T) {
-	p := folder(t)
-	s := convertSources(t, p)
+func convertIntoExisting(t *testing.T, p func(string) string, s map[string]string) {
 	old := bytes.Repeat([]byte{0xab}, 6<<20)
 	for _, args := range []string{"", "-t none", "-W", "-S 0"} {
 		if err := os.WriteFile(p("t"), old, 0o666); err != nil {
@@ -206,17 +188,16 @@ func TestConvertIntoAnExistingTargetLeavesWhatLiesBehind(t *testing.T) {
 	}
 }
 
-func TestConvertRefusesToWriteWhatItReads(t *testing.T) {
-	p := folder(t)
-	s := convertSources(t, p)
-	for _, err := range []error{os.Link(p("base.raw"), p("hard")), os.Symlink("mid.qcow2", p("soft"))} {
+func convertRefusesItself(t *testing.T, p func(string) string, s map[string]string) {
+	base, mid, data := s["raw"], filepath.Join(filepath.Dir(s["raw"]), "mid.qcow2"), filepath.Join(filepath.Dir(s["raw"]), "data")
+	for _, err := range []error{os.Link(base, p("hard")), os.Symlink(mid, p("soft"))} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	for src, targets := range map[string][]string{
-		s["chain"]:     {s["chain"], p("soft"), p("hard"), p("base.raw"), "file:" + p("base.raw")},
-		s["data file"]: {p("data")},
+		s["chain"]:     {s["chain"], p("soft"), p("hard"), base, "file:" + base},
+		s["data file"]: {data},
 		s["raw"]:       {p("hard")},
 	} {
 		for _, target := range targets {
@@ -290,9 +271,7 @@ func TestSalvageGoesOnAfterReadErrors(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedConversionLeavesNoTarget(t *testing.T) {
-	p := folder(t)
-	s := convertSources(t, p)
+func convertInterrupted(t *testing.T, p func(string) string, s map[string]string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for {
@@ -405,9 +384,7 @@ func TestConvertListsCreationOptions(t *testing.T) {
 	}
 }
 
-func TestATargetThatIsTooSmallIsLeftAlone(t *testing.T) {
-	p := folder(t)
-	s := convertSources(t, p)
+func convertTooSmall(t *testing.T, p func(string) string, s map[string]string) {
 	old := bytes.Repeat([]byte{1}, 1<<20)
 	if err := os.WriteFile(p("t"), old, 0o666); err != nil {
 		t.Fatal(err)
@@ -421,9 +398,7 @@ func TestATargetThatIsTooSmallIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestUntrustedConvertFollowsNoReference(t *testing.T) {
-	p := folder(t)
-	s := convertSources(t, p)
+func convertUntrusted(t *testing.T, p func(string) string, s map[string]string) {
 	code, _, errs := img(t, "convert", "--untrusted", s["chain"], p("o"))
 	if code != 1 || !strings.Contains(errs, "mid.qcow2") {
 		t.Errorf("exit %d, %s", code, errs)

@@ -367,7 +367,11 @@ func (c *comparer) work(ctx context.Context, pairs <-chan pair) error {
 				return err
 			}
 		}
-		c.seq.end(u.number, func() { c.report(u.n) })
+		c.seq.end(u.number, func() {
+			if !c.settled(u.off + u.n - 1) {
+				c.report(u.n)
+			}
+		})
 	}
 	return nil
 }
