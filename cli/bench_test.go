@@ -3,10 +3,13 @@ package cli
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"byre/internal/testenv"
 )
 
 // benchFile makes a raw file of some size.
@@ -144,5 +147,34 @@ func TestBenchVerifyFailsOnOtherContents(t *testing.T) {
 	}
 	if code, _, errs := benchMain(t, "-f", "raw", "-c", "256", "--verify", "--seed", "6", path); code != 1 || !strings.Contains(errs, "verification failed") {
 		t.Errorf("another seed: exit %d, %s", code, errs)
+	}
+}
+
+// What the installed tool prints and how it exits, byre prints and does, error sentences and times aside.
+func TestBenchAnswersAsTheRealTool(t *testing.T) {
+	real := testenv.Tool(t, "qemu-img")
+	path := benchFile(t, 1<<20)
+	for _, args := range []string{
+		"-c 100 -d 4", "-c 100 -d 4 -w --pattern 65", "-c 50 -w --flush-interval 64", "-c 100 -d 10 -w --flush-interval 20 --no-drain",
+		"-c 10 -s 64k -S 32k -o 4096", "-c 1 -d 1 -t none", "-c 10 -t none -i native", "-c 10 -t none -n", "-c 10 -i threads -t unsafe -w",
+		"-c 10 -t writethrough -w", "-c 10 -t directsync -w -d 2", "-c 0", "-c 5 -s 0", "-q -c 3", "-U -c 3",
+		"-c -5", "-c 5k", "-d -3", "-d x", "-w --pattern 256", "-w --pattern -1", "-t foo", "-i foo", "-n", "-s 4G", "-S 4G", "-o x",
+		"--flush-interval 10", "-w -d 8 --flush-interval 4", "-w --flush-interval x", "-c 2 -o 2M", "--nosuch", "-c",
+	} {
+		full := append(strings.Fields("-f raw "+args), path)
+		if args == "-c" {
+			full = strings.Fields("-f raw " + path + " -c")
+		}
+		cmd := exec.CommandContext(t.Context(), real, append([]string{"bench"}, full...)...)
+		want, err := cmd.Output()
+		wantCode := 0
+		if err != nil {
+			wantCode = cmd.ProcessState.ExitCode()
+		}
+		code, out, errs := benchMain(t, full...)
+		masked := benchTimes.ReplaceAllString(out, "T")
+		if code != wantCode || masked != benchTimes.ReplaceAllString(string(want), "T") || (errs == "") != (code == 0) {
+			t.Errorf("%s: exit %d\n%s%s\nwant exit %d\n%s", args, code, out, errs, wantCode, want)
+		}
 	}
 }

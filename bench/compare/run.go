@@ -68,7 +68,11 @@ type runner struct {
 
 // Measure runs the matrix. When ctx ends, or saving fails, it returns what was measured so far with the error.
 func Measure(ctx context.Context, c Config) (*Results, error) {
-	r := &runner{Config: c, cols: c.Template.Columns(), rows: c.Template.Rows()}
+	r := &runner{Config: c}
+	r.cols, r.rows = c.Template.matrix()
+	if len(r.cols) == 0 {
+		return nil, errors.New("every cell of the matrix is excluded")
+	}
 	if r.exec == nil {
 		if _, err := exec.LookPath("bash"); err != nil {
 			return nil, fmt.Errorf("templates are run by bash: %w", err)
@@ -396,6 +400,31 @@ func (r *runner) save() error {
 	r.res.Finished = time.Now().Round(time.Second)
 	r.finish()
 	return r.Save(r.res)
+}
+
+// matrix lists columns and rows less those of which every cell is excluded.
+func (t *Template) matrix() (cols, rows []Choice) {
+	cols, rows = t.Columns(), t.Rows()
+	usedCol := make([]bool, len(cols))
+	used := rows[:0:0]
+	for _, row := range rows {
+		any := false
+		for j, col := range cols {
+			if !t.Excluded(col, row) {
+				any, usedCol[j] = true, true
+			}
+		}
+		if any {
+			used = append(used, row)
+		}
+	}
+	var left []Choice
+	for j, col := range cols {
+		if usedCol[j] {
+			left = append(left, col)
+		}
+	}
+	return left, used
 }
 
 // Commands returns the script of every cell that is part of the matrix, row by row, with names for people.

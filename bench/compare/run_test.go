@@ -207,6 +207,13 @@ func TestExcludedCellsDoNotRun(t *testing.T) {
 	if c := res.Cell(res.Cases[0], res.Envs[1]); !c.Excluded || c.Dimension == "" {
 		t.Errorf("got %+v", c)
 	}
+	res, err = Measure(t.Context(), Config{Template: parse(t, "{a|b}[x|y]{{!exclude col1=b}}{{!exclude row1=x}}"), Rounds: 1, exec: f})
+	if err != nil || len(res.Envs) != 1 || len(res.Cases) != 1 || res.Cases[0].ID != "y" {
+		t.Errorf("a row and a column without cells: %v, %+v", err, res)
+	}
+	if _, err := Measure(t.Context(), Config{Template: parse(t, "{a|b}{{!exclude col1=a}}{{!exclude col1=b}}"), Rounds: 1, exec: f}); err == nil {
+		t.Error("an empty matrix was measured")
+	}
 }
 
 func TestProgressTellsTheTimeLeft(t *testing.T) {

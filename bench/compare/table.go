@@ -131,7 +131,10 @@ func (r *Results) notes(o TableOptions) []string {
 				}
 				same = same || cmp.Verdict == Same
 				unclear = unclear || cmp.Verdict == Unclear
-				few = few || cmp.Verdict == NoVerdict
+				if cmp.Verdict == NoVerdict {
+					few = true
+					continue
+				}
 				sentences = append(sentences, cmp.Sentence(r.Cell(row, col).Dimension, r.confidence()))
 			}
 		}

@@ -2,7 +2,7 @@
 #
 # SIZE (64, in GiB) can be set in the environment.
 set -e
-image=[[dir]]/check-[[image: 64K clusters|4K clusters|subclusters]].qcow2
+image='[[dir]]/[[image: 64K clusters|4K clusters|subclusters]].qcow2'
 if [ ! -e "$image" ]; then
     rm -f "$image.new"
     case '[[image]]' in
