@@ -63,8 +63,10 @@ type cache struct {
 	hand     atomic.Uint32
 	bytes    atomic.Int64
 	dirtyLen atomic.Int64 // dirty slices
-	flushing sync.Mutex   // held by flush and writeBack: the second waits for what the first has in hand
-	free     sync.Pool    // *slot with a buffer, for reuse
+	// loadedBytes is how much was read since the image was opened.
+	loadedBytes atomic.Int64
+	flushing    sync.Mutex // held by flush and writeBack: the second waits for what the first has in hand
+	free        sync.Pool  // *slot with a buffer, for reuse
 }
 
 const cacheShards = 16
@@ -188,6 +190,7 @@ func (c *cache) read(ctx context.Context, s *slot) error {
 	if err := c.file.Event(ctx, c.load); err != nil {
 		return err
 	}
+	c.loadedBytes.Add(c.slotSize)
 	return c.file.Read(ctx, s.data, int64(s.off))
 }
 

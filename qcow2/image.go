@@ -36,6 +36,8 @@ type Image struct {
 	w        *writer                         // the writing half; nil if the image cannot be changed
 	inflated *inflatedCache
 	prealloc preallocation
+	// sparseFrom: from so many bytes of loaded L2 slices on, ask for holes first; 0 = not known yet.
+	sparseFrom atomic.Int64
 
 	mu struct {
 		sync.RWMutex

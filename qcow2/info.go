@@ -1,8 +1,11 @@
 package qcow2
 
 import (
+	"bufio"
 	"context"
+	"io"
 
+	"byre/block"
 	"byre/qcow2/layout"
 )
 
@@ -96,11 +99,7 @@ func (im *Image) readBitmaps(ctx context.Context, h *layout.Header) ([]layout.Bi
 	if end, ok := layout.RangeEnd(x.DirectoryOffset, x.DirectorySize); !ok || int64(end) > im.file.Size() {
 		return nil, im.corrupt(op, x.DirectoryOffset, "%d bytes do not fit into the file of %d bytes", x.DirectorySize, im.file.Size())
 	}
-	b := make([]byte, x.DirectorySize) // within the file, and at most 64 MiB
-	if err := im.file.Read(ctx, b, int64(x.DirectoryOffset)); err != nil {
-		return nil, err
-	}
-	dir, err := layout.DecodeBitmapDirectory(b, x.DirectoryOffset, int(x.Count))
+	dir, err := decodeBitmapDirectory(ctx, im.file, x)
 	for i := 0; err == nil && i < len(dir); i++ {
 		err = dir[i].Validate(im.geo, h.VirtualSize(), x.DirectoryOffset)
 	}
@@ -108,6 +107,31 @@ func (im *Image) readBitmaps(ctx context.Context, h *layout.Header) ([]layout.Bi
 		return nil, wrapLayout(op, im.path, err)
 	}
 	return dir, nil
+}
+
+// decodeBitmapDirectory reads the directory entry by entry, so that memory
+// follows what the entries really hold, not the length that the header claims.
+func decodeBitmapDirectory(ctx context.Context, file *block.Device, x *layout.BitmapsExtension) ([]layout.BitmapDirEntry, error) {
+	r := bufio.NewReaderSize(io.LimitReader(&contextReader{ctx: ctx, dev: file, off: int64(x.DirectoryOffset)}, x.DirectorySize), 64<<10)
+	d := layout.BitmapDirDecoder{At: x.DirectoryOffset}
+	var dir []layout.BitmapDirEntry
+	for range x.Count {
+		fixed, err := r.Peek(layout.BitmapDirFixed)
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		b := make([]byte, d.Need(fixed))
+		n, err := io.ReadFull(r, b)
+		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+			return nil, err
+		}
+		e, err := d.Decode(b[:n])
+		if err != nil {
+			return nil, err
+		}
+		dir = append(dir, e)
+	}
+	return dir, d.Finish(x.DirectorySize)
 }
 
 // readLUKS reads the encryption header.

@@ -66,9 +66,12 @@ func (v *view) lookup(ctx context.Context, off, limit int64, flags int, m *mappi
 			m.n, err = v.emptyRun(ctx, t, i, off, limit)
 			return err
 		}
-		s, err := v.slice(ctx, e, g.L2Index(layout.GuestOffset(off)))
+		s, hole, err := v.slice(ctx, e, g.L2Index(layout.GuestOffset(off)))
 		if err != nil {
 			return err
+		}
+		if hole > 0 {
+			return v.decodeHole(hole, limit, m)
 		}
 		s.RLock()
 		ok := v.stable(t, i, word, s)
@@ -105,24 +108,63 @@ func (v *view) emptyRun(ctx context.Context, t *table, i, off, limit int64) (int
 }
 
 // slice returns the pinned slice of the L2 table of e that holds entry index.
-func (v *view) slice(ctx context.Context, e layout.L1Entry, index int) (*slot, error) {
+// If the slice lies in a hole of the file it returns the length of the hole
+// instead, in bytes from the start of the slice to at most the table's end.
+func (v *view) slice(ctx context.Context, e layout.L1Entry, index int) (s *slot, hole int64, err error) {
 	im := v.im
 	off := e.Offset()
-	// A table that was read before was checked then; the file only grows under it.
 	within := int64(index) * int64(im.geo.L2EntrySize()) &^ (im.l2.slotSize - 1)
 	at := off + layout.HostOffset(within)
-	if s := im.l2.lookup(at); s != nil && s.loaded.Load() {
-		if im.geo.Aligned(off) {
-			return s, nil
+	if s = im.l2.lookup(at); s != nil {
+		if s.loaded.Load() {
+			return s, 0, nil // where it lies was judged before it was loaded
 		}
 		s.release()
-	} else if s != nil {
-		s.release()
 	}
-	if err := im.checkL2(off); err != nil {
-		return nil, err
+	if err = im.checkL2(off); err != nil {
+		return nil, 0, err
 	}
-	return im.l2.get(ctx, at)
+	if s == nil && im.sparseTables(ctx) {
+		x, err := im.file.Extent(ctx, int64(at), im.geo.ClusterSize()-within, block.WantZero)
+		if err == nil && x.IsZero() && x.Length >= im.l2.slotSize {
+			return nil, x.Length &^ (im.l2.slotSize - 1), nil
+		}
+	}
+	s, err = im.l2.get(ctx, at)
+	return s, 0, err
+}
+
+// decodeHole answers for a part of an L2 table that lies in a hole of the
+// file: nothing is allocated there.
+func (v *view) decodeHole(hole, limit int64, m *mapping) error {
+	g := v.im.geo
+	perSlice := v.im.l2.slotSize / int64(g.L2EntrySize())
+	first := int64(g.L2Index(layout.GuestOffset(m.guest))) &^ (perSlice - 1)
+	m.n = min((first+hole/int64(g.L2EntrySize()))<<g.ClusterBits-m.guest%g.L2Coverage(), limit)
+	return nil
+}
+
+// sparseTables tells whether the L2 tables seem to lie in holes: more bytes of
+// them were loaded than the file has on its medium. Then it pays to ask for
+// holes before a slice is loaded, so that work follows what the file holds, not
+// what its tables claim. Not while the image can be written: the cache may
+// then know more than the file.
+func (im *Image) sparseTables(ctx context.Context) bool {
+	const never = 1 << 20 // bytes that are always loaded without asking
+	loaded := im.l2.loadedBytes.Load()
+	if loaded < never || im.pins != nil {
+		return false
+	}
+	limit := im.sparseFrom.Load()
+	if limit == 0 {
+		n, ok, err := im.AllocatedSize(ctx)
+		if err != nil || !ok {
+			n = 0
+		}
+		limit = max(n, never)
+		im.sparseFrom.Store(limit)
+	}
+	return loaded >= limit
 }
 
 // checkL2 judges the place of an L2 table.

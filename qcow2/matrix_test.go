@@ -175,7 +175,7 @@ func script0(t *testing.T, path string, size int) {
 	}
 }
 
-func mustCreate(t *testing.T, path, options string, args ...string) {
+func mustCreate(t testing.TB, path, options string, args ...string) {
 	t.Helper()
 	a := append([]string{"create", "-q", "-f", "qcow2", "-o", options}, args[:len(args)-1]...)
 	cmd := append(a, filepath.Base(path), args[len(args)-1])

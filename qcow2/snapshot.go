@@ -105,13 +105,14 @@ func (im *Image) Snapshots() []layout.Snapshot {
 // name: the order in which snapshots are looked up for reading and for going
 // back to them (qcow2-format §4.1).
 func (im *Image) FindSnapshot(idOrName string) (layout.Snapshot, error) {
-	list := im.Snapshots()
-	for _, s := range list {
+	im.mu.RLock()
+	defer im.mu.RUnlock()
+	for _, s := range im.mu.snapshots {
 		if s.ID == idOrName {
 			return s, nil
 		}
 	}
-	for _, s := range list {
+	for _, s := range im.mu.snapshots {
 		if s.Name == idOrName {
 			return s, nil
 		}

@@ -100,29 +100,71 @@ func BitmapTableEntries(g Geometry, size int64, granularityBits uint8) int64 {
 	return g.Clusters(BitmapBytes(size, granularityBits))
 }
 
+// BitmapDirFixed is how many bytes of an entry tell its length.
+const BitmapDirFixed = bitmapFixed
+
+// maxBitmapEntry bounds what a decoder asks for: more than any legal entry has.
+const maxBitmapEntry = 128 << 10
+
+// BitmapDirDecoder decodes a directory entry by entry.
+type BitmapDirDecoder struct {
+	At    HostOffset // of the directory, for errors
+	pos   int64
+	names map[string]bool
+}
+
+// Need returns how many bytes Decode wants for the entry that starts with
+// fixed (at least BitmapDirFixed bytes of the directory, or what is left).
+func (d *BitmapDirDecoder) Need(fixed []byte) int64 {
+	if len(fixed) < bitmapFixed {
+		return int64(len(fixed))
+	}
+	be := binary.BigEndian
+	n := bitmapFixed + int64(be.Uint16(fixed[18:])) + int64(be.Uint32(fixed[20:]))
+	return min((n+7)&^7, maxBitmapEntry)
+}
+
+// Decode decodes the next entry, which is at the start of b, without judging
+// its fields apart from a name that occurred before.
+func (d *BitmapDirDecoder) Decode(b []byte) (BitmapDirEntry, error) {
+	at := d.At + HostOffset(d.pos)
+	e, n, err := DecodeBitmapDirEntry(b, at)
+	if err != nil {
+		return e, err
+	}
+	if d.names[e.Name] {
+		return e, corruptf(at, "bitmap directory entry", "the name %q appears twice", e.Name)
+	}
+	if d.names == nil {
+		d.names = map[string]bool{}
+	}
+	d.names[e.Name] = true
+	d.pos += int64(n)
+	return e, nil
+}
+
+// Finish checks that the entries decoded so far take exactly size bytes.
+func (d *BitmapDirDecoder) Finish(size int64) error {
+	if d.pos != size {
+		return corruptf(d.At, "bitmap directory", "the entries have %d bytes, but the header says %d", d.pos, size)
+	}
+	return nil
+}
+
 // DecodeBitmapDirectory decodes exactly count entries from exactly the bytes
 // of b, without judging the fields apart from duplicate names. at is the
 // directory's file offset.
 func DecodeBitmapDirectory(b []byte, at HostOffset, count int) ([]BitmapDirEntry, error) {
+	d := BitmapDirDecoder{At: at}
 	var dir []BitmapDirEntry
-	names := map[string]bool{}
-	pos := 0
-	for i := 0; i < count; i++ {
-		e, n, err := DecodeBitmapDirEntry(b[pos:], at+HostOffset(pos))
+	for range count {
+		e, err := d.Decode(b[d.pos:])
 		if err != nil {
 			return dir, err
 		}
-		if names[e.Name] {
-			return dir, corruptf(at+HostOffset(pos), "bitmap directory entry", "the name %q appears twice", e.Name)
-		}
-		names[e.Name] = true
 		dir = append(dir, e)
-		pos += n
 	}
-	if pos != len(b) {
-		return dir, corruptf(at, "bitmap directory", "%d entries have %d bytes, but the header says %d", count, pos, len(b))
-	}
-	return dir, nil
+	return dir, d.Finish(int64(len(b)))
 }
 
 // AppendBitmapDirEntry appends the encoded entry, padded to a multiple of 8.
