@@ -152,7 +152,7 @@ func (v *view) decodeHole(hole, limit int64, m *mapping) error {
 func (im *Image) sparseTables(ctx context.Context) bool {
 	const never = 1 << 20 // bytes that are always loaded without asking
 	loaded := im.l2.loadedBytes.Load()
-	if loaded < never || im.pins != nil {
+	if loaded < never || im.w != nil {
 		return false
 	}
 	limit := im.sparseFrom.Load()
