@@ -289,6 +289,6 @@ func (w *writer) writableSlice(ctx context.Context, guest int64) (s *slot, l1 in
 			return nil, 0, 0, err
 		}
 	}
-	s, _, err = w.im.view.slice(ctx, layout.L1Entry(word), g.L2Index(layout.GuestOffset(guest)))
+	s, err = w.im.view.slice(ctx, layout.L1Entry(word), g.L2Index(layout.GuestOffset(guest)))
 	return s, l1, word, err
 }

@@ -66,7 +66,7 @@ func (v *view) lookup(ctx context.Context, off, limit int64, flags int, m *mappi
 			m.n, err = v.emptyRun(ctx, t, i, off, limit)
 			return err
 		}
-		s, hole, err := v.slice(ctx, e, g.L2Index(layout.GuestOffset(off)))
+		s, hole, err := v.sliceOrHole(ctx, e, g.L2Index(layout.GuestOffset(off)))
 		if err != nil {
 			return err
 		}
@@ -108,9 +108,16 @@ func (v *view) emptyRun(ctx context.Context, t *table, i, off, limit int64) (int
 }
 
 // slice returns the pinned slice of the L2 table of e that holds entry index.
+// For images that can be written.
+func (v *view) slice(ctx context.Context, e layout.L1Entry, index int) (*slot, error) {
+	s, _, err := v.sliceOrHole(ctx, e, index) // no holes there: see sparseTables
+	return s, err
+}
+
+// sliceOrHole returns the pinned slice of the L2 table of e that holds entry index.
 // If the slice lies in a hole of the file it returns the length of the hole
 // instead, in bytes from the start of the slice to at most the table's end.
-func (v *view) slice(ctx context.Context, e layout.L1Entry, index int) (s *slot, hole int64, err error) {
+func (v *view) sliceOrHole(ctx context.Context, e layout.L1Entry, index int) (s *slot, hole int64, err error) {
 	im := v.im
 	off := e.Offset()
 	within := int64(index) * int64(im.geo.L2EntrySize()) &^ (im.l2.slotSize - 1)
