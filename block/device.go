@@ -15,6 +15,7 @@ type Device struct {
 	sink    EventSink // nil unless the driver listens to events
 	widener Widener   // nil unless the driver wants the record of its requests
 	chained Chained   // nil unless the driver stands on others
+	policy  atomic.Pointer[Policy]
 	closed  atomic.Bool
 	track   tracker
 	flush   flusher

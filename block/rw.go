@@ -65,6 +65,12 @@ func (d *Device) write(ctx context.Context, r *Request, iov [][]byte, off int64,
 	if err := d.check("write", off, n, true); err != nil || n == 0 {
 		return err
 	}
+	if p := d.policy.Load(); p != nil {
+		if done, err := p.zeroWrite(ctx, d, iov, off, n, flags); done {
+			return err
+		}
+		flags = p.flags(flags)
+	}
 	align := d.geo.Load().RequestAlign
 	aligned := (off|n)&(align-1) == 0
 	if err := d.enterWrite(ctx, r, off, n, flags, !aligned); err != nil {

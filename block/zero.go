@@ -15,6 +15,9 @@ func (d *Device) Zero(ctx context.Context, off, n int64, flags Flags) error {
 	if err := d.check("write zeroes", off, n, true); err != nil || n == 0 {
 		return err
 	}
+	if p := d.policy.Load(); p != nil {
+		flags = p.flags(flags)
+	}
 	g := d.geo.Load()
 	if flags&NoFallback != 0 && d.zeroCuts(g, off, off+n) {
 		return d.err(KindUnsupported, "write zeroes", off, "not whole units")
@@ -182,6 +185,9 @@ func (d *Device) writeZeros(ctx context.Context, r *Request, off, n int64, flags
 func (d *Device) Discard(ctx context.Context, off, n int64) error {
 	if err := d.check("discard", off, n, true); err != nil || n == 0 {
 		return err
+	}
+	if p := d.policy.Load(); p != nil && p.IgnoreDiscard {
+		return nil
 	}
 	r := d.request()
 	defer r.release()

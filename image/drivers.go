@@ -13,9 +13,12 @@ var drivers map[string]func(o *opener, t Tree, r role) (*node, error)
 
 func init() {
 	drivers = map[string]func(o *opener, t Tree, r role) (*node, error){
+		"blkdebug":    openFault,
 		"file":        openFile,
 		"host_cdrom":  openFile,
 		"host_device": openFile,
+		"null-aio":    openNull("null-aio"),
+		"null-co":     openNull("null-co"),
 		"qcow2":       openQCOW2,
 		"raw":         openRaw,
 	}

@@ -68,17 +68,13 @@ func fileOptions(o *opener, t Tree, opt *file.Options, n *node) error {
 	return err
 }
 
-// cacheMode is the mode of a host file in the role.
+// cacheMode is the mode of a host file in the role. What makes every write durable is the policy of the top layer.
 func (r role) cacheMode() file.CacheMode {
 	switch {
-	case r.noFlush && !r.direct:
-		return file.CacheUnsafe
-	case r.direct && r.writethrough:
-		return file.CacheDirectsync
 	case r.direct:
 		return file.CacheNone
-	case r.writethrough:
-		return file.CacheWritethrough
+	case r.noFlush:
+		return file.CacheUnsafe
 	}
 	return file.CacheWriteback
 }

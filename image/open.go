@@ -104,8 +104,8 @@ type role struct {
 	noFlush      bool
 	writethrough bool // every write is durable when it returns
 	forceShare   bool
-	discard      bool   // discards go down to the storage
-	detectZeroes string // "off", "on", "unmap"
+	noDiscard    bool   // discards do nothing
+	detectZeroes string // "off", "on", "unmap"; of this layer only
 	storage      bool   // a layer below a format: its driver is not probed
 	probing      bool   // opened for a look at its first bytes; its locks come later
 	shared       bool   // others may write (raw images read-only)
@@ -200,7 +200,22 @@ func (o *opener) openTree(t Tree, r role) (*node, error) {
 	if below, ok := t[probedKey].(*node); ok && err != nil {
 		below.dev.Close()
 	}
+	if err == nil {
+		n.dev.SetPolicy(r.policy())
+	}
 	return n, err
+}
+
+// policy is what a layer does to the requests of those above it.
+func (r role) policy() block.Policy {
+	p := block.Policy{WriteThrough: r.writethrough, IgnoreDiscard: r.noDiscard}
+	switch r.detectZeroes {
+	case "on":
+		p.DetectZeroes = block.DetectOn
+	case "unmap":
+		p.DetectZeroes = block.DetectUnmap
+	}
+	return p
 }
 
 // chooseDriver decides for options without a driver: storage goes by its name, a layer by its first bytes.
@@ -288,7 +303,7 @@ func takeCommon(t Tree, r *role) error {
 		return err
 	}
 	if discard != "" {
-		r.discard = discard == "unmap" || discard == "on"
+		r.noDiscard = discard == "ignore" || discard == "off"
 	}
 	if r.detectZeroes, err = t.takeEnum("detect-zeroes", r.detectZeroes, "off", "on", "unmap"); err != nil {
 		return err
@@ -315,7 +330,7 @@ func (o *opener) openChild(t Tree, key string, r role) (*node, error) {
 	if len(sub) == 0 {
 		return nil, invalidf("option \"%s.filename\" is missing", key)
 	}
-	r.storage = true
+	r.storage, r.writethrough, r.detectZeroes = true, false, "off"
 	return o.openTree(sub, r)
 }
 

@@ -28,7 +28,7 @@ func (o *opener) assembleQCOW2(n *node, t Tree, r role) error {
 		return err
 	}
 	below := r
-	below.shared, below.writethrough = false, false
+	below.shared = false
 	file, err := o.openChild(t, "file", below)
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func (o *opener) openReferences(n *node, refs references, r role) error {
 	}
 	if refs.data != nil {
 		d := r
-		d.storage, d.writethrough = true, false
+		d.storage, d.writethrough, d.detectZeroes = true, false, "off"
 		data, err := o.openTree(refs.data.tree, d)
 		if err != nil {
 			return errOpen(block.KindOf(err), file.name(), "data file: %w", err)
@@ -236,30 +236,4 @@ func (o *opener) openReferences(n *node, refs references, r role) error {
 		n.backing = backing
 	}
 	return nil
-}
-
-// qcow2Options takes the run-time options of the format.
-func (o *opener) qcow2Options(t Tree, r role) (opt qcow2.Options, err error) {
-	opt = qcow2.Options{ReadOnly: !r.writable, CheckMode: o.cfg.check}
-	sizes := map[string]*int64{"cache-size": new(int64), "l2-cache-size": new(int64), "refcount-cache-size": new(int64),
-		"l2-cache-entry-size": &opt.L2SliceSize}
-	for k, dst := range sizes {
-		if *dst, err = t.takeSize(k, 0); err != nil {
-			return opt, err
-		}
-	}
-	opt.CacheSize = *sizes["cache-size"]
-	parts := *sizes["l2-cache-size"] + *sizes["refcount-cache-size"]
-	switch {
-	case parts < 0:
-		return opt, invalidf("the cache sizes are too large")
-	case opt.CacheSize > 0 && parts > opt.CacheSize:
-		return opt, invalidf("l2-cache-size and refcount-cache-size are more than cache-size")
-	case opt.CacheSize == 0:
-		opt.CacheSize = parts
-	}
-	if s := opt.L2SliceSize; s != 0 && (s < 512 || s > 2<<20 || s&(s-1) != 0) {
-		return opt, invalidf("l2-cache-entry-size must be a power of two from 512 to the cluster size")
-	}
-	return opt, nil
 }
