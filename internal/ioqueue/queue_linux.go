@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,8 +48,9 @@ const (
 
 // Queue shares a Kernel.
 type Queue struct {
-	k     Kernel
-	depth int
+	k       Kernel
+	depth   int
+	entries atomic.Int64
 
 	reaped [reapBatch]Completion // belong to the leader
 	awake  [reapBatch]*Request
@@ -149,6 +151,7 @@ func (q *Queue) submitLocked() {
 	for q.mu.staged {
 		q.mu.staged = false
 		q.mu.Unlock()
+		q.entries.Add(1)
 		err := q.k.Submit()
 		q.mu.Lock()
 		if err != nil {
@@ -223,6 +226,9 @@ func (q *Queue) enter() {
 	q.mu.blocked = wait
 	q.mu.Unlock()
 	var err error
+	if staged || wait {
+		q.entries.Add(1)
+	}
 	switch {
 	case staged && wait:
 		err = q.k.Enter()
@@ -281,6 +287,9 @@ func (q *Queue) collect(r *Request) (woken int, mine bool, next *Request) {
 	q.mu.idle.Broadcast()
 	return woken, true, nil
 }
+
+// Entries is how often the kernel was entered to submit or to wait, which may be two system calls at once.
+func (q *Queue) Entries() int64 { return q.entries.Load() }
 
 // Close refuses further requests, waits for those under way and closes the kernel interface.
 func (q *Queue) Close() error {

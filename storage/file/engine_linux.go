@@ -68,11 +68,13 @@ func (t *threads) reopened() error { return nil }
 func (t *threads) close() error    { return nil }
 func (t *threads) sync() error     { return t.f.host.fdatasync(t.f.FD()) }
 
-func (t *threads) do(r *ioqueue.Request) (int, error) { return plain(t.f.FD(), r) }
+func (t *threads) do(r *ioqueue.Request) (int, error) { return t.f.plain(r) }
 
 // plain carries r out by one system call. The memory stays put and alive: r is a pooled record on the heap, and its
 // vector points to heap or off-heap memory.
-func plain(fd int, r *ioqueue.Request) (int, error) {
+func (f *File) plain(r *ioqueue.Request) (int, error) {
+	f.counts.syscalls.Add(1)
+	fd := f.FD()
 	var n uintptr
 	var errno unix.Errno
 	// Offsets go in two halves, of which 64-bit kernels read the first alone.

@@ -58,6 +58,7 @@ func (f *File) syncOnce() error {
 	if covers == c.synced {
 		return nil
 	}
+	f.counts.flushes.Add(1)
 	if err := f.eng.sync(); err != nil {
 		if !f.opt.Cache.Direct() {
 			// The kernel reports a failed write-back once and then forgets the data.

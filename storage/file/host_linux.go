@@ -2,6 +2,7 @@ package file
 
 import (
 	"runtime"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,16 @@ type host interface {
 	ioctlRange(fd int, req uint, off, n int64) error // BLKZEROOUT, BLKDISCARD
 }
 
-type kernel struct{}
+// kernel is the host itself. It counts the calls, which are far between compared with reads and writes.
+type kernel struct {
+	calls *atomic.Int64
+}
+
+func (k kernel) count() {
+	if k.calls != nil {
+		k.calls.Add(1)
+	}
+}
 
 // again repeats a call that a signal interrupted.
 func again(call func() error) error {
@@ -29,20 +39,33 @@ func again(call func() error) error {
 	}
 }
 
-func (kernel) fdatasync(fd int) error { return again(func() error { return unix.Fdatasync(fd) }) }
-func (kernel) fsync(fd int) error     { return again(func() error { return unix.Fsync(fd) }) }
+func (k kernel) fdatasync(fd int) error {
+	k.count()
+	return again(func() error { return unix.Fdatasync(fd) })
+}
 
-func (kernel) fallocate(fd int, mode uint32, off, n int64) error {
+func (k kernel) fsync(fd int) error {
+	k.count()
+	return again(func() error { return unix.Fsync(fd) })
+}
+
+func (k kernel) fallocate(fd int, mode uint32, off, n int64) error {
+	k.count()
 	return again(func() error { return unix.Fallocate(fd, mode, off, n) })
 }
 
-func (kernel) ftruncate(fd int, size int64) error {
+func (k kernel) ftruncate(fd int, size int64) error {
+	k.count()
 	return again(func() error { return unix.Ftruncate(fd, size) })
 }
 
-func (kernel) seek(fd int, off int64, whence int) (int64, error) { return unix.Seek(fd, off, whence) }
+func (k kernel) seek(fd int, off int64, whence int) (int64, error) {
+	k.count()
+	return unix.Seek(fd, off, whence)
+}
 
-func (kernel) ioctlRange(fd int, req uint, off, n int64) error {
+func (k kernel) ioctlRange(fd int, req uint, off, n int64) error {
+	k.count()
 	arg := [2]uint64{uint64(off), uint64(n)}
 	return again(func() error { return ioctl(fd, req, unsafe.Pointer(&arg)) })
 }

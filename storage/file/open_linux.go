@@ -36,6 +36,7 @@ type File struct {
 	reqs     sync.Pool // *xfer
 	flusher  *flusher
 	changes  changes
+	counts   counts
 	extents  extentCache
 
 	mu struct {
@@ -80,7 +81,8 @@ func open(ctx context.Context, path string, o Options, flags int, perm uint32) (
 		}
 		return nil, failure("open", path, block.NoOffset, err)
 	}
-	f := &File{path: path, opt: o, host: kernel{}}
+	f := &File{path: path, opt: o}
+	f.host = kernel{calls: &f.counts.syscalls}
 	f.fd.Store(int32(fd))
 	if err := f.setUp(); err != nil {
 		unix.Close(fd)

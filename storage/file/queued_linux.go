@@ -60,7 +60,7 @@ func (e *queued) do(r *ioqueue.Request) (int, error) {
 	if e.active.Add(1) == 1 {
 		c := e.crowd.Load()
 		if c == 0 {
-			return plain(e.f.FD(), r)
+			return e.f.plain(r)
 		}
 		e.crowd.Store(c - 1) // roughly counted is good enough
 	} else if e.crowd.Load() != crowdMemory {
@@ -73,7 +73,7 @@ func (e *queued) share(r *ioqueue.Request) (int, error) {
 	for {
 		q := e.current()
 		if q == nil {
-			return plain(e.f.FD(), r)
+			return e.f.plain(r)
 		}
 		n, err := q.Do(r)
 		if !errors.Is(err, ioqueue.ErrClosed) { // else a Reopen has replaced it
@@ -134,7 +134,9 @@ func (e *queued) reopened() error {
 	if q == nil {
 		return nil
 	}
-	return q.Close()
+	err := q.Close()
+	e.f.counts.syscalls.Add(q.Entries())
+	return err
 }
 
 func (e *queued) close() error { return e.reopened() }
