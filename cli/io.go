@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"byre/block"
 	"byre/image"
@@ -254,21 +255,21 @@ type breakpoints struct{ f *fault.Driver }
 func (b breakpoints) Break(event, tag string) error {
 	e, ok := block.ParseEvent(event)
 	if !ok {
-		return block.Errorf(block.KindUnsupported, "break", "", block.NoOffset, "no event is called %q", event)
+		return syscall.ENOENT
 	}
 	b.f.Break(e, tag)
 	return nil
 }
 
-func (b breakpoints) RemoveBreak(tag string) error { return noTag(b.f.RemoveBreak(tag), tag) }
-func (b breakpoints) Resume(tag string) error      { return noTag(b.f.Resume(tag), tag) }
+func (b breakpoints) RemoveBreak(tag string) error { return found(b.f.RemoveBreak(tag)) }
+func (b breakpoints) Resume(tag string) error      { return found(b.f.Resume(tag)) }
 func (b breakpoints) Suspended(tag string) bool    { return b.f.Suspended(tag) }
 
-func noTag(found bool, tag string) error {
-	if found {
+func found(yes bool) error {
+	if yes {
 		return nil
 	}
-	return block.Errorf(block.KindIO, "find breakpoint", "", block.NoOffset, "no request and no breakpoint is called %q", tag)
+	return syscall.ENOENT
 }
 
 // temporaryOverlay makes an image over name that takes all changes and vanishes at close.

@@ -35,7 +35,7 @@ func (s *Shell) open(ctx context.Context, inv *invocation) error {
 func (s *Shell) openSpec(ctx context.Context, spec OpenSpec) error {
 	img, err := s.cfg.Open(ctx, spec)
 	if err != nil {
-		if spec.Name != "" {
+		if spec.Name != "" && !spec.ImageOpts {
 			s.errorf("can't open device %s: %v", spec.Name, err)
 		} else {
 			s.errorf("can't open: %v", err)

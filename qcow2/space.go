@@ -287,16 +287,14 @@ func (s *space) growLocked(ctx context.Context, at, n int64) (got int64, err err
 		return 0, block.Errorf(block.KindNoSpace, "allocate cluster", s.file.Path(), int64(s.geo.ClusterOffset(at)), "the device is full")
 	}
 	size := int64(s.geo.ClusterOffset(at + n))
-	if f, ok := s.file.Driver().(block.FreshSpace); ok {
-		var now int64
-		if now, err = f.GrowTo(ctx, size); err == nil {
-			m.fileEnd = max(now, size) >> s.geo.ClusterBits
-			m.grown = s.order.image.note()
-			return n, nil
-		}
-		if block.KindOf(err) != block.KindUnsupported {
-			return 0, err
-		}
+	now, err := s.file.GrowTo(ctx, size)
+	if err == nil {
+		m.fileEnd = max(now, size) >> s.geo.ClusterBits
+		m.grown = s.order.image.note()
+		return n, nil
+	}
+	if block.KindOf(err) != block.KindUnsupported {
+		return 0, err
 	}
 	if err := s.file.Resize(ctx, size, block.ResizeOptions{}); err != nil {
 		return 0, err

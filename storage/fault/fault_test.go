@@ -179,7 +179,7 @@ func TestBreaksSuspendAndResumeByTag(t *testing.T) {
 	if got := <-done; got != "third" {
 		t.Fatal(got)
 	}
-	if !d.Suspended("A") || !d.RemoveBreak("A") || d.RemoveBreak("A") {
+	if !d.Suspended("A") || d.RemoveBreak("A") {
 		t.Fatal("remove")
 	}
 	if got := <-done; got != "first" {

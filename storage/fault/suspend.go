@@ -31,7 +31,8 @@ func (d *Driver) Break(e block.Event, tag string) {
 	d.mu.Unlock()
 }
 
-// RemoveBreak removes the breaks with this tag and resumes the requests that they hold. It tells whether there were any.
+// RemoveBreak removes the breaks with this tag and resumes the requests that they hold. It tells whether there was a
+// break that nobody had reached yet (a break that holds a request is spent).
 func (d *Driver) RemoveBreak(tag string) (found bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -44,7 +45,6 @@ func (d *Driver) RemoveBreak(tag string) (found bool) {
 		d.mu.breaks[e] = kept
 	}
 	for d.resumeLocked(tag) {
-		found = true
 	}
 	return found
 }
