@@ -24,6 +24,25 @@ func openFault(o *opener, t Tree, r role) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A plain name that is given to the layer itself is that of the image below: "open -o file.driver=blkdebug NAME".
+	for _, key := range []string{"filename", "x-image"} {
+		name, err := t.takeString(key)
+		if err != nil {
+			return nil, err
+		}
+		if name == "" {
+			continue
+		}
+		named, err := nameTree(name, true)
+		if err != nil {
+			return nil, err
+		}
+		for k, v := range named.under("image") {
+			if _, given := t[k]; !given {
+				t[k] = v
+			}
+		}
+	}
 	below, err := o.openChild(t, "image", r)
 	if err != nil {
 		return nil, err
