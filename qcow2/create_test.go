@@ -24,8 +24,13 @@ func createMem(t testing.TB, o CreateOptions) (img, data *mem.File) {
 		data = mem.NewFile(o.DataFile, 0)
 		o.Data = block.NewDevice(data.Open(mem.Options{}))
 	}
-	if err := Create(context.Background(), block.NewDevice(img.Open(mem.Options{})), o); err != nil {
+	dev := block.NewDevice(img.Open(mem.Options{}))
+	if err := Create(context.Background(), dev, o); err != nil {
 		t.Fatalf("create %+v: %v", o, err)
+	}
+	dev.Close()
+	if o.Data != nil {
+		o.Data.Close()
 	}
 	return img, data
 }

@@ -29,6 +29,12 @@ type bench struct {
 // newBench creates and opens an image. base, if not nil, is the contents of a raw backing file.
 func newBench(t testing.TB, o CreateOptions, open Options, base []byte) *bench {
 	t.Helper()
+	return newBenchOn(t, nil, o, open, base)
+}
+
+// newBenchOn does so on files whose events clk records from then on.
+func newBenchOn(t testing.TB, clk *mem.Clock, o CreateOptions, open Options, base []byte) *bench {
+	t.Helper()
 	b := &bench{t: t, ctx: context.Background(), base: base, open: open}
 	if base != nil {
 		o.BackingFile, o.BackingFormat = "base", "raw"
@@ -36,6 +42,12 @@ func newBench(t testing.TB, o CreateOptions, open Options, base []byte) *bench {
 	b.img, b.data = createMem(t, o)
 	b.model = make([]byte, o.Size)
 	copy(b.model, base)
+	if clk != nil {
+		clk.Adopt(b.img)
+		if b.data != nil {
+			clk.Adopt(b.data)
+		}
+	}
 	b.reopen()
 	return b
 }
