@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"byre/block"
@@ -32,8 +35,9 @@ type crashHistory struct {
 type crashStep struct {
 	op         op
 	start, end int
-	from, to   int64 // guest range whose contents it may change
-	size       int64 // of the disk, when it has ended
+	from, to   int64  // guest range whose contents it may change
+	size       int64  // of the disk, when it has ended
+	model      []byte // contents of the disk before, of an operation on snapshots
 }
 
 // solidState is what is durable from event pos on.
@@ -41,6 +45,7 @@ type solidState struct {
 	pos   int
 	steps int // operations that had ended
 	model []byte
+	saved map[string][]byte
 }
 
 func runCrashHistory(t testing.TB, f flavour, seed uint64, n int) *crashHistory {
@@ -59,7 +64,7 @@ func runCrashHistory(t testing.TB, f flavour, seed uint64, n int) *crashHistory 
 }
 
 func (h *crashHistory) isSolid() {
-	h.solid = append(h.solid, solidState{h.clk.Now(), len(h.steps), bytes.Clone(h.b.model)})
+	h.solid = append(h.solid, solidState{h.clk.Now(), len(h.steps), bytes.Clone(h.b.model), maps.Clone(h.b.saved)})
 }
 
 func (h *crashHistory) do(o op) {
@@ -68,6 +73,8 @@ func (h *crashHistory) do(o op) {
 	switch o.kind {
 	case doFlush, doReopen:
 		s.to = s.from
+	case doSnapshot, doApply, doDelete:
+		s.model = bytes.Clone(h.b.model)
 	case doDiscard:
 		cs := h.b.im.geo.ClusterSize()
 		s.from, s.to = s.from&^(cs-1), (s.to+cs-1)&^(cs-1)
@@ -79,8 +86,11 @@ func (h *crashHistory) do(o op) {
 	}
 	s.end, s.size = h.clk.Now(), int64(len(h.b.model))
 	h.steps = append(h.steps, s)
+	if h.b.refused {
+		return
+	}
 	switch o.kind {
-	case doFlush, doReopen, doResize:
+	case doFlush, doReopen, doResize, doSnapshot, doApply, doDelete:
 		h.isSolid()
 	}
 }
@@ -89,6 +99,8 @@ func (h *crashHistory) do(o op) {
 type crashExpect struct {
 	model []byte
 	sizes map[int64]bool
+	saved map[string][]byte
+	under *crashStep                // an operation on snapshots that the cut ended
 	touch func(from, to int64) bool // whether a range may hold something else
 }
 
@@ -99,11 +111,16 @@ func (h *crashHistory) expect(cut int) crashExpect {
 			s = x
 		}
 	}
-	e := crashExpect{model: s.model, sizes: map[int64]bool{int64(len(s.model)): true}}
+	e := crashExpect{model: s.model, sizes: map[int64]bool{int64(len(s.model)): true}, saved: s.saved}
 	var ranges [][2]int64
-	for _, st := range h.steps[s.steps:] {
+	for i := range h.steps[s.steps:] {
+		st := &h.steps[s.steps+i]
 		if st.start >= cut {
 			break
+		}
+		if st.model != nil {
+			e.under = st
+			continue
 		}
 		if st.from < st.to {
 			ranges = append(ranges, [2]int64{st.from, st.to})
@@ -119,6 +136,49 @@ func (h *crashHistory) expect(cut int) crashExpect {
 		return false
 	}
 	return e
+}
+
+// judge wants the disk and its snapshots as they were.
+func (e *crashExpect) judge(dev *block.Device) error {
+	im := dev.Driver().(*Image)
+	list := im.Snapshots()
+	seen := map[string]bool{}
+	for _, s := range list {
+		seen[s.Name] = true
+		want := e.saved[s.Name]
+		if want == nil && e.under != nil && e.under.op.kind == doSnapshot && e.under.op.name == s.Name {
+			want = e.under.model
+		}
+		if want == nil {
+			return fmt.Errorf("there is a snapshot %s", s.Name)
+		}
+		v, err := im.OpenSnapshot(s.Name)
+		if err != nil {
+			return err
+		}
+		got := make([]byte, v.Size())
+		err = v.ReadvAt(context.Background(), [][]byte{got}, 0)
+		v.Close()
+		if err != nil || !bytes.Equal(got, want) {
+			return fmt.Errorf("snapshot %s has other contents than it had, %v", s.Name, err)
+		}
+	}
+	for name := range e.saved {
+		if !seen[name] && !(e.under != nil && e.under.op.kind == doDelete && e.under.op.name == name) {
+			return fmt.Errorf("snapshot %s is gone", name)
+		}
+	}
+	err := e.compare(dev)
+	if err != nil && e.under != nil && e.under.op.kind == doApply {
+		want := e.saved[e.under.op.name]
+		to := crashExpect{model: want, sizes: map[int64]bool{int64(len(want)): true}, touch: func(int64, int64) bool { return false }}
+		if to.compare(dev) == nil {
+			// From now on this is what must hold.
+			*e = crashExpect{model: want, sizes: to.sizes, saved: e.saved, touch: to.touch}
+			return nil
+		}
+	}
+	return err
 }
 
 // compare reads the whole disk and wants every sector that nothing touched since the last flush as it was then.
@@ -208,13 +268,14 @@ func (h *crashHistory) judge(c *mem.Crash, e *crashExpect, rnd *rand.Rand) error
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	if err := e.compare(dev); err != nil {
+	now := *e
+	if err := now.judge(dev); err != nil {
 		return err
 	}
 	if !deep {
 		return dev.Close()
 	}
-	return h.goOn(dev, img, e, rnd)
+	return h.goOn(dev, img, &now, rnd)
 }
 
 // goOn writes to an image after a cut, without a check before, and looks again.
@@ -263,7 +324,7 @@ func (h *crashHistory) goOn(dev *block.Device, img *mem.File, e *crashExpect, rn
 		return err
 	}
 	defer again.Close()
-	if err := e2.compare(again); err != nil {
+	if err := e2.judge(again); err != nil {
 		return fmt.Errorf("after writing on: %w", err)
 	}
 	for off, p := range want {
@@ -313,17 +374,23 @@ func TestPowerCutsLeaveSoundImages(t *testing.T) {
 		want = 2000
 	}
 	all := flavours()
-	total := 0
-	for seed := uint64(0); total < want && !t.Failed(); seed++ {
-		if s, err := strconv.ParseUint(os.Getenv("BYRE_SEED"), 10, 64); err == nil {
-			seed += s
-		}
-		f := all[int(seed)%len(all)]
-		h := runCrashHistory(t, f, seed, 60)
-		total += h.cutAll(seed, 6, 2)
-		h.b.close()
+	first, _ := strconv.ParseUint(os.Getenv("BYRE_SEED"), 10, 64)
+	var total atomic.Int64
+	for seed := first; total.Load() < int64(want) && !t.Failed(); {
+		t.Run(fmt.Sprint("from seed ", seed), func(t *testing.T) {
+			for range runtime.GOMAXPROCS(0) {
+				f, s := all[int(seed)%len(all)], seed
+				t.Run(fmt.Sprintf("%d %s", s, f.name), func(t *testing.T) {
+					t.Parallel()
+					h := runCrashHistory(t, f, s, 60)
+					total.Add(int64(h.cutAll(s, 6, 2)))
+					h.b.close()
+				})
+				seed++
+			}
+		})
 	}
-	t.Logf("%d cuts", total)
+	t.Logf("%d cuts", total.Load())
 }
 
 // TestPowerCutsAreJudgedAlikeByTheRealTool takes a sample of cuts to the real check.

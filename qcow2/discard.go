@@ -119,19 +119,64 @@ func (w *writer) punchOwned(ctx context.Context, dev *block.Device, from, to int
 		return err
 	}
 	for from < to {
-		var m mapping
-		if err := w.im.view.lookup(ctx, from, to-from, lookupRuns, &m); err != nil {
+		from, err = w.punchSlice(ctx, dev, from, to)
+		if err != nil {
 			return err
 		}
-		switch {
-		case w.im.geo.DataFile && (m.typ == layout.TypeZeroPlain || m.typ == layout.TypeZeroAlloc):
-			_ = dev.Discard(ctx, from, m.n) // advisory
-		case m.typ == layout.TypeZeroAlloc:
-			_ = dev.Discard(ctx, int64(m.host), m.n)
-		}
-		from += m.n
 	}
 	return nil
+}
+
+// punchSlice does so with the part of [from, to) that one L2 slice maps, and returns its end. Clusters that a snapshot
+// shares keep their contents.
+func (w *writer) punchSlice(ctx context.Context, dev *block.Device, from, to int64) (int64, error) {
+	g := w.im.geo
+	cs := g.ClusterSize()
+	t := w.im.view.l1.Load()
+	i := g.L1Index(layout.GuestOffset(from))
+	if i >= t.n {
+		return to, nil
+	}
+	word, err := t.get(ctx, i)
+	if err != nil {
+		return from, err
+	}
+	if layout.L1Entry(word).Offset() == 0 {
+		return (i + 1) * g.L2Coverage(), nil
+	}
+	s, err := w.im.view.slice(ctx, layout.L1Entry(word), g.L2Index(layout.GuestOffset(from)))
+	if err != nil {
+		return from, err
+	}
+	defer s.release()
+	var runs []clusters
+	s.RLock()
+	index := w.indexIn(s, from)
+	for ; index < len(s.data)/g.L2EntrySize() && from < to; index++ {
+		x := w.entryAt(s.data, index)
+		ty, n := w.subType(x, 0)
+		zero := n == g.SubclustersPerCluster() && (ty == layout.TypeZeroAlloc && w.owned(x) || ty == layout.TypeZeroPlain && g.DataFile)
+		if zero {
+			at := g.Cluster(x.e.Offset())
+			if g.DataFile {
+				at = from >> g.ClusterBits
+			}
+			if k := len(runs); k > 0 && runs[k-1].end() == at {
+				runs[k-1].n++
+			} else {
+				runs = append(runs, clusters{at, 1})
+			}
+		}
+		from += cs
+	}
+	s.RUnlock()
+	for _, r := range runs {
+		off := int64(g.ClusterOffset(r.at))
+		if n := min(r.n<<g.ClusterBits, dev.Size()-off); n > 0 {
+			_ = dev.Discard(ctx, off, n) // advisory
+		}
+	}
+	return from, nil
 }
 
 // holdOff keeps writers away from [from, to) until letIn is called. None of them is in flight there when it returns.

@@ -3,7 +3,9 @@ package qcow2
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 
 	"byre/block"
 )
@@ -55,10 +57,14 @@ const (
 	doFlush
 	doResize
 	doReopen
+	doSnapshot
+	doApply
+	doDelete
 	numOps
 )
 
-var opNames = [numOps]string{"write", "zero", "zero-unmap", "discard", "compressed", "flush", "resize", "reopen"}
+var opNames = [numOps]string{"write", "zero", "zero-unmap", "discard", "compressed", "flush", "resize", "reopen",
+	"snapshot", "apply", "delete"}
 
 // op is a step.
 type op struct {
@@ -66,9 +72,15 @@ type op struct {
 	off  int64
 	n    int64 // bytes; new size of a resize
 	data []byte
+	name string // of a snapshot
 }
 
-func (o op) String() string { return fmt.Sprintf("%s %#x+%#x", opNames[o.kind], o.off, o.n) }
+func (o op) String() string {
+	if o.name != "" {
+		return opNames[o.kind] + " " + o.name
+	}
+	return fmt.Sprintf("%s %#x+%#x", opNames[o.kind], o.off, o.n)
+}
 
 // randomOp makes up a step for a disk of the size that it has by then.
 func randomOp(rnd *rand.Rand, b *bench, weights [numOps]int) op {
@@ -89,6 +101,18 @@ func randomOp(rnd *rand.Rand, b *bench, weights [numOps]int) op {
 	cs := b.im.geo.ClusterSize()
 	switch o.kind {
 	case doFlush, doReopen:
+		return o
+	case doSnapshot:
+		b.snapshots++
+		o.name = fmt.Sprint("s", b.snapshots)
+		return o
+	case doApply, doDelete:
+		names := slices.Sorted(maps.Keys(b.saved))
+		if len(names) == 0 {
+			o.kind = doFlush
+			return o
+		}
+		o.name = names[rnd.IntN(len(names))]
 		return o
 	case doResize:
 		o.n = min(max(size+(rnd.Int64N(9)-4)*cs/2, 2*cs), 2*size+cs) &^ 511
@@ -125,6 +149,7 @@ func randomOp(rnd *rand.Rand, b *bench, weights [numOps]int) op {
 func (b *bench) do(o op) error {
 	cs := b.im.geo.ClusterSize()
 	size := int64(len(b.model))
+	b.refused = false
 	switch o.kind {
 	case doWrite:
 		if err := b.dev.Write(b.ctx, o.data, o.off, 0); err != nil {
@@ -174,6 +199,7 @@ func (b *bench) do(o op) error {
 	case doResize:
 		err := b.dev.Resize(b.ctx, o.n, block.ResizeOptions{})
 		if errors.Is(err, block.ErrUnsupported) && b.im.geo.Version == 2 {
+			b.refused = true
 			return nil
 		}
 		if err != nil {
@@ -186,6 +212,36 @@ func (b *bench) do(o op) error {
 		}
 	case doReopen:
 		b.reopen()
+	case doSnapshot, doApply, doDelete:
+		return b.doSnapshotOp(o)
 	}
 	return nil
+}
+
+// doSnapshotOp does so with the operations on internal snapshots. Refusals that the format imposes are no failures.
+func (b *bench) doSnapshotOp(o op) error {
+	var err error
+	switch o.kind {
+	case doSnapshot:
+		if len(b.saved) >= 4 {
+			b.refused = true
+			return nil
+		}
+		if _, err = b.im.CreateSnapshot(b.ctx, SnapshotOptions{Name: o.name}); err == nil {
+			b.saved[o.name] = slices.Clone(b.model)
+		}
+	case doApply:
+		if err = b.im.ApplySnapshot(b.ctx, o.name); err == nil {
+			b.model = slices.Clone(b.saved[o.name])
+		}
+	case doDelete:
+		if err = b.im.DeleteSnapshot(b.ctx, "", o.name); err == nil {
+			delete(b.saved, o.name)
+		}
+	}
+	if errors.Is(err, block.ErrUnsupported) && (b.im.geo.DataFile || b.im.geo.RefcountOrder < 3) {
+		b.refused = true
+		return nil
+	}
+	return err
 }

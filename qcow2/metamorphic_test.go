@@ -12,7 +12,8 @@ import (
 )
 
 // defaultWeights is a mixture in which everything happens.
-var defaultWeights = [numOps]int{doWrite: 50, doZero: 8, doZeroUnmap: 6, doDiscard: 10, doCompressed: 10, doFlush: 8, doResize: 3, doReopen: 2}
+var defaultWeights = [numOps]int{doWrite: 50, doZero: 8, doZeroUnmap: 6, doDiscard: 10, doCompressed: 10, doFlush: 8, doResize: 3, doReopen: 2,
+	doSnapshot: 4, doApply: 2, doDelete: 3}
 
 // testBase is the contents of the backing file of a flavour.
 func testBase(f flavour) []byte {
@@ -61,6 +62,7 @@ func TestRandomHistoriesLeaveWhatTheModelHas(t *testing.T) {
 					}
 				}
 				b.verify()
+				b.verifySnapshots(b.saved)
 				b.close()
 				b.checkImage()
 				if seed == 0 {
@@ -68,6 +70,7 @@ func TestRandomHistoriesLeaveWhatTheModelHas(t *testing.T) {
 				}
 				b.reopen()
 				b.verify()
+				b.verifySnapshots(b.saved)
 				b.close()
 			}
 		})

@@ -24,6 +24,10 @@ type bench struct {
 	im    *Image
 	dev   *block.Device
 	model []byte
+
+	saved     map[string][]byte // contents of the internal snapshots
+	snapshots int               // how many were taken
+	refused   bool              // the last operation was one that the format does not allow
 }
 
 // newBench creates and opens an image. base, if not nil, is the contents of a raw backing file.
@@ -35,7 +39,7 @@ func newBench(t testing.TB, o CreateOptions, open Options, base []byte) *bench {
 // newBenchOn does so on files whose events clk records from then on.
 func newBenchOn(t testing.TB, clk *mem.Clock, o CreateOptions, open Options, base []byte) *bench {
 	t.Helper()
-	b := &bench{t: t, ctx: context.Background(), base: base, open: open}
+	b := &bench{t: t, ctx: context.Background(), base: base, open: open, saved: map[string][]byte{}}
 	if base != nil {
 		o.BackingFile, o.BackingFormat = "base", "raw"
 	}
