@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -219,11 +220,54 @@ func (p *ioOpener) wrap(im *image.Image, spec ioshell.OpenSpec, cleanup func()) 
 	if spec.CopyOnRead && !dev.Geometry().ReadOnly {
 		out.Dev = ioshell.CopyOnRead(dev)
 	}
+	if q := im.QCOW2(); q != nil {
+		out.VMStateOffset = q.VMStateOffset()
+	}
+	out.Info = func(w io.Writer) error { return writeSpecific(p.o.c.Context, w, im) }
+	out.Reopen = func(ctx context.Context, r ioshell.ReopenSpec) error { return p.reopen(ctx, out, spec, r) }
 	if f := findFault(dev); f != nil {
 		f.SetLog(shellWriter{p.sh})
 		out.Breakpoints = breakpoints{f}
 	}
 	return out
+}
+
+// writeSpecific prints what only this format has, as the info command of the shell does.
+func writeSpecific(ctx context.Context, w io.Writer, im *image.Image) error {
+	i, err := im.Info(ctx)
+	if err != nil || len(i.Specific) == 0 {
+		return err
+	}
+	out := bufio.NewWriter(w)
+	fmt.Fprintln(out, "Format specific information:")
+	writeFields(out, i.Specific, 4)
+	return out.Flush()
+}
+
+// reopen closes the image and opens it in the other way that is asked for; if that fails, as it was.
+func (p *ioOpener) reopen(ctx context.Context, img *ioshell.Image, spec ioshell.OpenSpec, r ioshell.ReopenSpec) error {
+	next := spec
+	next.ReadOnly = r.ReadOnly || spec.ReadOnly && !r.ReadWrite
+	if r.Cache != "" {
+		next.Cache = r.Cache
+	}
+	if r.Options != "" {
+		next.Options = strings.Trim(spec.Options+","+r.Options, ",")
+	}
+	if err := img.Close(); err != nil {
+		return err
+	}
+	changed, err := p.open(ctx, next)
+	if err != nil {
+		if changed, e := p.open(ctx, spec); e == nil {
+			*img = *changed
+		} else {
+			img.Close = func() error { return nil } // it is closed and stays so
+		}
+		return err
+	}
+	*img = *changed
+	return nil
 }
 
 // shellWriter sends whole lines of a lower layer through the shell's output lock.
@@ -304,5 +348,3 @@ func temporaryOverlay(ctx context.Context, name string, opts []image.Option) (ov
 	}
 	return f.Name(), cleanup, nil
 }
-
-var _ io.Writer = shellWriter{}
