@@ -8,6 +8,6 @@ $go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' "$patte
   targets=$($go test -list '^Fuzz' "$pkg" | grep '^Fuzz' || true)
   for t in $targets; do
     echo "== $pkg $t"
-    $go test -run '^$' -fuzz "^$t\$" -fuzztime "$time" "$pkg"
+    $go test -run '^$' -fuzz "^$t\$" -fuzztime "$time" -fuzzminimizetime 10x "$pkg"
   done
 done

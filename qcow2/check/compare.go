@@ -60,7 +60,10 @@ func (c *checker) compare(fix Level) error {
 func (c *checker) chunks() []int64 {
 	var list []int64
 	for _, p := range c.counts.pages() {
-		c.counts.at(p << pageBits).one = new([pageLen / 64]uint64)
+		// Pages with a few counters do without: their clusters are looked up one by one.
+		if pg := c.counts.at(p << pageBits); len(pg.few) == 0 {
+			pg.one = new([pageLen / 64]uint64)
+		}
 		list = append(list, p>>(chunkBits-pageBits))
 	}
 	per := int64(c.g.RefcountsPerBlock())
@@ -98,6 +101,9 @@ func (j comparer) run(chunk int64) *compared {
 	defer bufPool.Put(p)
 	for at := chunk << chunkBits; at < end; {
 		n := min(end, (at/per+1)*per) - at
+		if c.g.RefcountTableIndex(at) >= int64(len(c.table)) {
+			n = end - at // no block from here on
+		}
 		var piece []byte
 		if off := c.block(c.g.RefcountTableIndex(at)); off != 0 {
 			first := int64(c.g.RefcountBlockIndex(at))
@@ -126,12 +132,28 @@ func (r *compared) piece(c *checker, stored []byte, at, n int64) {
 		p := c.counts.at(at + i)
 		switch {
 		case p == nil && stored == nil:
+		case stored == nil && len(p.few) > 0:
+			r.uncounted(p, lo, k, at+i)
 		case p == nil:
 			r.leaks(c.g.RefcountOrder, stored, int(i), k, at+i)
 		default:
 			r.pageCounters(c.g.RefcountOrder, stored, int(i), k, p, lo, at+i)
 		}
 		i += int64(k)
+	}
+}
+
+// uncounted reports the few counters among k of a page from index lo on, cluster being the first, that no block counts.
+func (r *compared) uncounted(p *page, lo, k int, cluster int64) {
+	from := len(r.bad)
+	for _, f := range p.few {
+		if i := int(f >> 16); i >= lo && i < lo+k && f&0xffff != 0 {
+			r.bad = append(r.bad, mismatch{cluster + int64(i-lo), 0, uint64(f & 0xffff)})
+		}
+	}
+	slices.SortFunc(r.bad[from:], func(a, b mismatch) int { return cmp64(a.cluster, b.cluster) })
+	if n := len(r.bad); n > from {
+		r.highest = r.bad[n-1].cluster
 	}
 }
 
@@ -166,7 +188,7 @@ func (r *compared) pageCounters(order uint8, stored []byte, first, k int, p *pag
 		at := lo + i
 		n := min(k-i, 64-at&63)
 		if order == 4 && p.bytes != nil && stored != nil && n == 64 && p.sixtyFourOnes(stored[2*(first+i):], at) {
-			p.one[at/64] = ^uint64(0)
+			p.setOnes(at, ^uint64(0))
 			r.highest = cluster + int64(i+63)
 			i += 64
 			continue
@@ -187,7 +209,7 @@ func (r *compared) pageCounters(order uint8, stored []byte, first, k int, p *pag
 				ones |= 1 << ((at + j) & 63)
 			}
 		}
-		p.one[at/64] |= ones
+		p.setOnes(at, ones)
 		i += n
 	}
 }

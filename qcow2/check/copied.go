@@ -18,7 +18,7 @@ func (c *checker) copied() error {
 	}
 	var refs []l2Ref
 	for _, r := range c.l2s {
-		if r.active > 0 && r.off < c.fileSize {
+		if r.active > 0 {
 			refs = append(refs, r)
 		}
 	}

@@ -131,6 +131,11 @@ func (c *checker) collectL1() error {
 			c.add(first, k, r.weight)
 		}
 	}
+	// Tables that lie in holes say nothing.
+	h := &holes{c: c}
+	c.l2s = slices.DeleteFunc(c.l2s, func(r l2Ref) bool {
+		return r.off >= c.fileSize || h.isZero(r.off, c.g.ClusterSize())
+	})
 	return nil
 }
 

@@ -90,6 +90,9 @@ func (c *counts) get(cluster int64) uint64 {
 	return p.get(int(cluster & (pageLen - 1)))
 }
 
+// alike tells whether all counters are equal, to uniform.
+func (p *page) alike() bool { return p.bytes == nil && p.words == nil && len(p.few) == 0 }
+
 func (p *page) get(i int) uint64 {
 	switch {
 	case p.bytes != nil:
@@ -274,6 +277,13 @@ func (p *page) setOne(i int, on bool) {
 		p.one[i/64] |= 1 << (i % 64)
 	} else {
 		p.one[i/64] &^= 1 << (i % 64)
+	}
+}
+
+// setOnes records it for those of the 64 counters around i whose bit is set.
+func (p *page) setOnes(i int, bits uint64) {
+	if p.one != nil {
+		p.one[i/64] |= bits
 	}
 }
 

@@ -74,21 +74,32 @@ func (c *checker) zeroEntry(r *l2Ref, i int) bool {
 // overlaps finds structures that share a cluster with something although the refcounts say so too: in-place writes to the
 // one damage the other. What the counts do not say was reported before.
 func (c *checker) overlaps() error {
+	slices.SortFunc(c.structures, func(a, b structure) int { return cmp64(a.off, b.off) })
+	next := int64(0) // every cluster once
 	for _, s := range c.structures {
-		first, last := s.off>>c.g.ClusterBits, (s.off+s.len-1)>>c.g.ClusterBits
-		for cl := first; cl <= last; cl++ {
-			n := c.counts.get(cl)
-			if n <= 1 {
+		last := (s.off + s.len - 1) >> c.g.ClusterBits
+		for cl := max(next, s.off>>c.g.ClusterBits); cl <= last; cl++ {
+			if p := c.counts.at(cl); p == nil || p.alike() && p.uniform <= 1 {
+				cl |= pageLen - 1
 				continue
 			}
-			stored, err := c.storedCount(cl)
-			if err != nil {
+			if err := c.overlap(s, cl); err != nil {
 				return err
 			}
-			if stored == n {
-				c.report(&Finding{Class: Corruption, Kind: Overlap, Cluster: cl, Offset: cl << c.g.ClusterBits, Referenced: n, Text: s.name})
-			}
 		}
+		next = max(next, last+1)
 	}
 	return nil
+}
+
+func (c *checker) overlap(s structure, cl int64) error {
+	n := c.counts.get(cl)
+	if n <= 1 {
+		return nil
+	}
+	stored, err := c.storedCount(cl)
+	if err == nil && stored == n {
+		c.report(&Finding{Class: Corruption, Kind: Overlap, Cluster: cl, Offset: cl << c.g.ClusterBits, Referenced: n, Text: s.name})
+	}
+	return err
 }

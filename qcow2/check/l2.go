@@ -59,7 +59,7 @@ func (c *checker) batches(refs []l2Ref) [][]l2Ref {
 	return out
 }
 
-// readTables reads the tables of a batch, neighbours in one request, and calls visit with each that is not all hole.
+// readTables reads the tables of a batch, neighbours in one request, and calls visit with each.
 // An error names the offset.
 func (c *checker) readTables(refs []l2Ref, visit func(r *l2Ref, table []byte)) (int64, error) {
 	cs := c.g.ClusterSize()
@@ -69,12 +69,7 @@ func (c *checker) readTables(refs []l2Ref, visit func(r *l2Ref, table []byte)) (
 		*p = make([]byte, cs)
 	}
 	buf := *p
-	h := &holes{c: c}
 	for i := 0; i < len(refs); {
-		if refs[i].off >= c.fileSize || h.isZero(refs[i].off, cs) {
-			i++
-			continue
-		}
 		n := 1
 		for i+n < len(refs) && refs[i+n].off == refs[i].off+int64(n)*cs && int64(n+1)*cs <= int64(len(buf)) {
 			n++

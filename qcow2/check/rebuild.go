@@ -50,6 +50,9 @@ func (c *checker) rebuildRefcounts() error {
 	if err != nil {
 		return err
 	}
+	if err := p.affordable(); err != nil {
+		return err
+	}
 	if err := p.writeBlocks(); err != nil {
 		return err
 	}
@@ -95,14 +98,13 @@ func (c *checker) planRebuild() (*plan, error) {
 	p := &plan{c: c, blocks: map[int64]int64{}}
 	per := int64(c.g.RefcountsPerBlock())
 	for _, page := range c.counts.pages() {
-		for first, end := page<<pageBits, (page+1)<<pageBits; first < end; first += min(per, pageLen) {
-			if c.anyReference(first, min(per, pageLen)) {
-				p.order = append(p.order, first/per)
-			}
-		}
+		p.order = c.referenced(p.order, page<<pageBits, per)
 	}
 	slices.Sort(p.order)
 	p.order = slices.Compact(p.order)
+	if n := len(p.order); n > 0 && c.g.Clusters((p.order[n-1]+1)*8) > c.g.MaxRefcountTableClusters() {
+		return nil, c.tooFar()
+	}
 	for {
 		// A new block may be the first reference into a range of its own: such ranges join the list while it is worked off.
 		for k := 0; k < len(p.order); k++ {
@@ -122,8 +124,7 @@ func (c *checker) planRebuild() (*plan, error) {
 		last := slices.Max(p.order)
 		need := c.g.Clusters((last + 1) * 8)
 		if need > c.g.MaxRefcountTableClusters() {
-			return nil, c.failed(RepairFailed, "rebuild refcount structures", -1, block.Errorf(block.KindUnsupported, "", "", block.NoOffset,
-				"references reach so far into the file that no refcount table can count them"))
+			return nil, c.tooFar()
 		}
 		if need <= p.tableClusters {
 			if p.adopt() {
@@ -143,16 +144,47 @@ func (c *checker) planRebuild() (*plan, error) {
 	}
 }
 
-// anyReference tells whether any of n counters of one page is not 0.
-func (c *checker) anyReference(cluster, n int64) bool {
-	var values [pageLen]uint64
-	lo := int(cluster & (pageLen - 1))
-	for _, v := range c.counts.at(cluster).values(values[:], lo, lo+int(n)) {
-		if v != 0 {
-			return true
+// affordable refuses structures that are out of all proportion to the file: a few entries that refer to scattered places in holes
+// must not make a repair fill the disk.
+func (p *plan) affordable() error {
+	c := p.c
+	limit := c.fileSize
+	if a, ok := c.dev.Driver().(block.AllocatedSizer); ok {
+		if n, err := a.AllocatedSize(c.ctx); err == nil && n >= 0 {
+			limit = n
 		}
 	}
-	return false
+	if need := int64(len(p.order)) << c.g.ClusterBits; need > 256<<20 && need-256<<20 > limit {
+		return c.failed(RepairFailed, "rebuild refcount structures", -1, block.Errorf(block.KindUnsupported, "", "", block.NoOffset,
+			"references are so scattered that their counts would take %d MiB, in a file of %d MiB", need>>20, limit>>20))
+	}
+	return nil
+}
+
+func (c *checker) tooFar() error {
+	return c.failed(RepairFailed, "rebuild refcount structures", -1, block.Errorf(block.KindUnsupported, "", "", block.NoOffset,
+		"references reach so far into the file that no refcount table can count them"))
+}
+
+// referenced appends the table indices of the ranges in which the page that starts at a cluster has counters that are not 0.
+func (c *checker) referenced(list []int64, cluster, per int64) []int64 {
+	pg := c.counts.at(cluster)
+	if len(pg.few) > 0 {
+		for _, f := range pg.few {
+			if f&0xffff != 0 {
+				list = append(list, (cluster+int64(f>>16))/per)
+			}
+		}
+		return list
+	}
+	var values [pageLen]uint64
+	step := int(min(per, pageLen))
+	for lo := 0; lo < pageLen; lo += step {
+		if slices.ContainsFunc(pg.values(values[:], lo, lo+step), func(v uint64) bool { return v != 0 }) {
+			list = append(list, (cluster+int64(lo))/per)
+		}
+	}
+	return list
 }
 
 // allocate finds n clusters in a row that nothing refers to, and counts them. They may lie behind the end of the file.
@@ -170,7 +202,7 @@ func (p *plan) allocate(n int64) (int64, error) {
 			continue
 		case pg != nil && pg.get(int(cl&(pageLen-1))) != 0:
 			run = 0
-			if pg.bytes == nil && pg.words == nil && len(pg.few) == 0 { // all counters are equal
+			if pg.alike() {
 				cl |= pageLen - 1
 			}
 			if n == 1 {
