@@ -106,8 +106,9 @@ func (c *checker) copiedTable(r *l2Ref, table []byte) copiedTable {
 			if e.Copied() && p.allOnes(lo, m) {
 				continue
 			}
+			unknown := p == nil || p.one == nil
 			for j := range m {
-				if p.isOne(lo+j) != e.Copied() {
+				if unknown || p.isOne(lo+j) != e.Copied() {
 					at := i + k - m + j
 					t.suspects = append(t.suspects, suspect{at, layout.L2Entry(word(table[at*size:]))})
 				}
@@ -130,7 +131,7 @@ func (c *checker) settleCopied(t copiedTable, repair bool) error {
 			}
 		}
 		if (stored == 1) == s.word.Copied() {
-			continue // a place that has no page: nothing was counted there
+			continue // on a page without the bits
 		}
 		change = append(change, suspect{s.entry, s.word.WithCopied(stored == 1)})
 		if !repair {
