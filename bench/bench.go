@@ -22,11 +22,9 @@ type Options struct {
 	// queue drained before, unless NoDrain. It must be at least Depth.
 	FlushInterval int64
 	NoDrain       bool
-	// FUA makes every write durable by itself (cache modes writethrough and directsync).
-	FUA       bool
-	Pattern   byte
-	Seed      uint64
-	ReadShare float64 // of mode Mix, 0…1
+	Pattern       byte
+	Seed          uint64
+	ReadShare     float64 // of mode Mix, 0…1
 	// Warmup are requests or a time before the measurement; the measured requests follow those.
 	Warmup     int64
 	WarmupTime time.Duration

@@ -33,7 +33,6 @@ type op struct {
 	off, n      int64
 	first, last byte
 	inFlight    int // others that had not completed
-	flags       block.Flags
 }
 
 func newFake(size int64) *fakeDriver { return &fakeDriver{size: size, failAt: -1} }
@@ -75,12 +74,12 @@ func (f *fakeDriver) ReadvAt(_ context.Context, iov [][]byte, off int64) error {
 	return f.do(op{kind: 'r', off: off, n: int64(len(p))}, func() { copy(p, f.mu.data[off:]) })
 }
 
-func (f *fakeDriver) WritevAt(_ context.Context, iov [][]byte, off int64, flags block.Flags) error {
+func (f *fakeDriver) WritevAt(_ context.Context, iov [][]byte, off int64, _ block.Flags) error {
 	p := iov[0]
 	if f.quiet {
 		return nil
 	}
-	return f.do(op{kind: 'w', off: off, n: int64(len(p)), first: p[0], last: p[len(p)-1], flags: flags}, func() { copy(f.mu.data[off:], p) })
+	return f.do(op{kind: 'w', off: off, n: int64(len(p)), first: p[0], last: p[len(p)-1]}, func() { copy(f.mu.data[off:], p) })
 }
 
 func (f *fakeDriver) Flush(context.Context) error { return f.do(op{kind: 'f'}, nil) }
@@ -268,11 +267,11 @@ func TestACancelledRunEnds(t *testing.T) {
 
 func TestWhatIsWrittenIsThePattern(t *testing.T) {
 	f := newFake(1 << 20)
-	if _, err := run(t, f, Options{Mode: Write, Count: 3, Depth: 1, Size: 4096, Pattern: 0xa5, FUA: true}); err != nil {
+	if _, err := run(t, f, Options{Mode: Write, Count: 3, Depth: 1, Size: 4096, Pattern: 0xa5}); err != nil {
 		t.Fatal(err)
 	}
 	for _, o := range f.mu.log {
-		if o.kind != 'w' || o.first != 0xa5 || o.last != 0xa5 || o.flags != block.FUA {
+		if o.kind != 'w' || o.first != 0xa5 || o.last != 0xa5 {
 			t.Errorf("got %+v", o)
 		}
 	}

@@ -19,7 +19,6 @@ type workload struct {
 	plan    plan
 	data    contents
 	pattern []byte // of all writes, unless they are stamped
-	flags   block.Flags
 }
 
 func newWorkload(dev *block.Device, o *Options) *workload {
@@ -28,9 +27,6 @@ func newWorkload(dev *block.Device, o *Options) *workload {
 	if o.Mode.Writes() && !w.data.stamped {
 		w.pattern = alignedBuffer(o.Size)
 		w.data.fill(w.pattern, 0)
-	}
-	if o.FUA {
-		w.flags = block.FUA
 	}
 	return w
 }
@@ -203,7 +199,7 @@ func (w *worker) issue(r request) error {
 			buf = w.buf
 			p.data.fill(buf[:r.n], r.off)
 		}
-		return p.dev.Write(p.ctx, buf[:r.n], r.off, p.flags)
+		return p.dev.Write(p.ctx, buf[:r.n], r.off, 0)
 	}
 	w.reads++
 	if err := p.dev.Read(p.ctx, w.buf[:r.n], r.off); err != nil {

@@ -94,7 +94,6 @@ func runBench(c *call) int {
 func (o *options) benchOptions() (*bench.Options, image.CacheMode, error) {
 	b := &bench.Options{Count: 75000, Depth: 64, Size: 4096, ReadShare: 0.5}
 	cache := o.cacheMode(o.cache, image.CacheWriteback)
-	b.FUA = cache.Writethrough()
 	for _, p := range o.own {
 		if err := o.benchOption(b, p); err != nil {
 			return nil, 0, err
