@@ -79,7 +79,7 @@ const (
 	MayUnmap
 	// NoFallback: zero quickly or not at all.
 	NoFallback
-	// Compressed: store the one whole cluster of this write compressed.
+	// Compressed: store the whole clusters of this write compressed.
 	Compressed
 	// Serialising: hold off every overlapping request while this one runs.
 	Serialising

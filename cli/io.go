@@ -257,16 +257,21 @@ func (p *ioOpener) reopen(ctx context.Context, img *ioshell.Image, spec ioshell.
 	if err := img.Close(); err != nil {
 		return err
 	}
-	changed, err := p.open(ctx, next)
+	err := p.replace(ctx, img, next)
+	if err != nil && p.replace(ctx, img, spec) != nil {
+		img.Close = func() error { return nil } // it is closed and stays so
+	}
+	return err
+}
+
+// replace opens an image in the place of img, which is closed.
+func (p *ioOpener) replace(ctx context.Context, img *ioshell.Image, spec ioshell.OpenSpec) error {
+	changed, err := p.open(ctx, spec)
 	if err != nil {
-		if changed, e := p.open(ctx, spec); e == nil {
-			*img = *changed
-		} else {
-			img.Close = func() error { return nil } // it is closed and stays so
-		}
 		return err
 	}
 	*img = *changed
+	img.Reopen = func(ctx context.Context, r ioshell.ReopenSpec) error { return p.reopen(ctx, img, spec, r) }
 	return nil
 }
 

@@ -38,16 +38,17 @@ func (im *Image) CompressionType() uint8 {
 	return h.CompressionType
 }
 
-// writeCompressed does a guest write with the Compressed flag: one whole cluster, or the last, shorter one of the disk.
+// writeCompressed does a guest write with the Compressed flag: whole clusters, of which the last one of the disk may be
+// shorter. An error leaves those before it written.
 func (w *writer) writeCompressed(ctx context.Context, iov [][]byte, off int64) error {
 	im := w.im
 	cs := im.geo.ClusterSize()
 	n := iovBytes(iov)
-	if off%cs != 0 || n != cs && !(n < cs && off+n == im.Size()) {
-		return block.Errorf(block.KindInvalid, opCompressed, im.path, off, "%d bytes are not one whole cluster of %d", n, cs)
-	}
-	if im.geo.DataFile {
+	switch {
+	case im.geo.DataFile:
 		return block.Errorf(block.KindUnsupported, opCompressed, im.path, off, "not possible with an external data file")
+	case off%cs != 0 || n%cs != 0 && off+n != im.Size():
+		return block.Errorf(block.KindInvalid, opCompressed, im.path, off, "%d bytes are not whole clusters of %d", n, cs)
 	}
 	c, _ := w.compressors.Get().(*Compressor)
 	if c == nil {
@@ -57,17 +58,30 @@ func (w *writer) writeCompressed(ctx context.Context, iov [][]byte, off int64) e
 		}
 	}
 	defer w.compressors.Put(c)
-	in, out := getCOW(cs), getCOW(0)
+	for src := (cursor{iov: iov}); n > 0; {
+		part := min(n, cs)
+		if err := w.compressCluster(ctx, c, src.take(nil, part), off, part); err != nil {
+			return err
+		}
+		off, n = off+part, n-part
+	}
+	return nil
+}
+
+// compressCluster stores one guest cluster compressed, or as it is if it does not become smaller. The rest of a short
+// one is filled up with zeros.
+func (w *writer) compressCluster(ctx context.Context, c *Compressor, vec [][]byte, off, n int64) error {
+	in, out := getCOW(w.im.geo.ClusterSize()), getCOW(0)
 	defer cowPool.Put(in)
 	defer cowPool.Put(out)
 	at := 0
-	for _, b := range iov {
+	for _, b := range vec {
 		at += copy(in.b[at:], b)
 	}
 	clear(in.b[at:])
 	stream, ok := c.Compress(out.b[:0], in.b)
 	if !ok {
-		return w.writev(ctx, iov, off, n)
+		return w.writev(ctx, vec, off, n)
 	}
 	out.b = stream
 	return w.writeStreams(ctx, off, [][]byte{stream})
