@@ -17,7 +17,9 @@ run convert -p -c -f raw -O qcow2 "$dir/tree.tar" "$dir/tree.qcow2"
 run convert -p -f qcow2 -O raw "$dir/tree.qcow2" "$dir/tree.raw"
 run compare -p -f qcow2 -F raw "$dir/tree.qcow2" "$dir/tree.raw"
 run info "$dir/tree.qcow2" | sed "s#$dir/##g"
-run map "$dir/tree.qcow2" | sed "s#$dir/##g" | sed -n '1,12p'
+# Compressed data has no place of its own to list, so the human form of map refuses such images, as the real one does.
+run map --output=json "$dir/tree.qcow2" | sed -n '1,8p'
+echo "…"
 run check "$dir/tree.qcow2"
 cmp -n "$(stat -c %s "$dir/tree.tar")" "$dir/tree.tar" "$dir/tree.raw"
 echo; echo "the raw copy holds the tar, byte for byte"
