@@ -58,6 +58,11 @@ func fileOptions(o *opener, t Tree, opt *file.Options, n *node) error {
 		return err
 	}
 	opt.NoLock = opt.NoLock || locking == "off"
+	ahead, err := t.takeBool("grow-ahead", true)
+	if err != nil {
+		return err
+	}
+	opt.NoGrowAhead = !ahead
 	// What is known elsewhere and makes no difference here.
 	for _, k := range []string{"drop-cache", "x-check-cache-dropped"} {
 		if _, err := t.takeBool(k, false); err != nil {

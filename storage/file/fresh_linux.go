@@ -69,6 +69,9 @@ func (f *File) noGrowth() error {
 // growTarget is how far to go when size is asked for: an eighth of the file ahead, within limits, and never more than
 // a quarter of what the file system has left.
 func (f *File) growTarget(old, size int64) int64 {
+	if f.opt.NoGrowAhead {
+		return size
+	}
 	step := f.opt.GrowStep
 	if step <= 0 {
 		step = defaultGrowStep

@@ -120,6 +120,8 @@ type Options struct {
 	ExtentSizeHint int64
 	// GrowStep is the least step of GrowTo in bytes; 0 means 64 MiB.
 	GrowStep int64
+	// NoGrowAhead makes GrowTo extend the file by what is asked for and no more.
+	NoGrowAhead bool
 }
 
 func (o *Options) locks() Locks {
