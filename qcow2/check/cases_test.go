@@ -67,7 +67,8 @@ func TestMeasuredDefectsAreJudgedAndRepairedAsMeasured(t *testing.T) {
 		{"no refcount table", patched(base, patch{48, uint64(0)}, patch{56, uint32(0)}), 2, 1, 0},
 		{"L2 table that is the refcount block", patched(base, patch{l1, copied | block0}), 2, 1, 2},
 		{"L1 entry with a flag and no table", patched(base, patch{l1, copied}), 2, 2, 0},
-		{"data where the L1 table is", patched(base, patch{l2, copied | l1}), 2, 2, 2},
+		{"data where the L1 table is", patched(base, patch{l2, copied | l1}), 2, 2, 0},
+		{"data where the refcount table is", patched(base, patch{l2, copied | 0x10000}), 2, 2, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for level, want := range []int{c.plain, c.leaks, c.all} {

@@ -67,7 +67,6 @@ var ErrRebuildNeeded = errors.New("the refcount structures must be rebuilt, whic
 // repair. A repairing run changes the image in ways that invalidate everything cached of it, header included.
 func Run(ctx context.Context, dev *block.Device, o Options) (Result, error) {
 	c := &checker{ctx: ctx, dev: dev, opt: o, workers: o.Workers}
-	c.dangling = newCounts(1<<16-1, 1<<62>>layout.MinClusterBits)
 	if c.workers <= 0 {
 		c.workers = runtime.GOMAXPROCS(0)
 	}
@@ -165,6 +164,9 @@ func (c *checker) refcounts() error {
 	if err := c.compare(Nothing); err != nil {
 		return err
 	}
+	if err := c.tableShared(); err != nil {
+		return err
+	}
 	switch {
 	case c.rebuild && c.opt.Repair == All:
 		if err := c.rebuildAndRecount(before); err != nil {
@@ -180,6 +182,9 @@ func (c *checker) refcounts() error {
 			return err
 		}
 		c.res.ImageEnd = max(end, c.res.ImageEnd)
+	}
+	if err := c.separateL1(); err != nil {
+		return err
 	}
 	if err := c.overlaps(); err != nil {
 		return err
@@ -202,7 +207,7 @@ func (c *checker) report(f *Finding) {
 	default:
 		c.res.Corruptions++
 	}
-	if f.Kind == BeyondEOF && f.Offset >= 0 && f.Offset < int64(layout.MaxTableOffset) {
+	if f.Kind == BeyondEOF && f.Offset >= 0 && f.Offset < int64(layout.MaxTableOffset) && f.Offset != int64(c.hdr.RefcountTableOffset) {
 		first := f.Offset >> c.g.ClusterBits
 		c.dangling.add(first, (f.Offset+min(f.Length, layout.MaxL1Bytes)-1)>>c.g.ClusterBits-first+1, 1, nil)
 	}

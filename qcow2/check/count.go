@@ -25,6 +25,7 @@ type l2Ref struct {
 func (c *checker) count() error {
 	c.clusters = c.g.Clusters(c.size)
 	c.counts = newCounts(c.g.MaxRefcount(), c.clusters)
+	c.dangling = newCounts(1<<16-1, int64(layout.MaxTableOffset)>>c.g.ClusterBits)
 	c.l2s, c.structures, c.guard, c.rebuild, c.extendTo = nil, nil, nil, false, 0
 	c.addStructure("header", 0, c.g.ClusterSize())
 	if err := c.loadRefTable(); err != nil {

@@ -103,3 +103,60 @@ func (c *checker) overlap(s structure, cl int64) error {
 	}
 	return err
 }
+
+// shared finds the first cluster of [off, off+n) that something else refers to as well; -1 if there is none.
+func (c *checker) shared(off, n int64) int64 {
+	for cl := off >> c.g.ClusterBits; n > 0 && cl <= (off+n-1)>>c.g.ClusterBits; cl++ {
+		if c.counts.get(cl) > 1 {
+			return cl
+		}
+	}
+	return -1
+}
+
+// tableShared makes a full repair move the refcount structures away if something else lies in the refcount table.
+func (c *checker) tableShared() error {
+	cl := c.shared(int64(c.hdr.RefcountTableOffset), int64(len(c.table))*8)
+	if c.opt.Repair != All || cl < 0 || c.rebuild {
+		return nil
+	}
+	c.rebuild = true
+	n := c.counts.get(cl)
+	stored, err := c.storedCount(cl)
+	if err == nil && stored == n { // else the comparison has told
+		c.report(&Finding{Class: Corruption, Kind: Overlap, Cluster: cl, Offset: cl << c.g.ClusterBits, Referenced: n, Text: "refcount table", Fixing: true})
+	}
+	return err
+}
+
+// separateL1 gives the active L1 table clusters of its own if a full repair finds it in shared ones.
+func (c *checker) separateL1() error {
+	off, n := int64(c.hdr.L1TableOffset), int64(c.hdr.L1Size)*8
+	cl := c.shared(off, n)
+	if c.opt.Repair != All || cl < 0 || c.res.Errors > 0 {
+		return nil
+	}
+	table := make([]byte, n)
+	if err := c.read(table, off); err != nil {
+		return c.failed(ReadError, "read L1 table", off, err)
+	}
+	to, err := c.place(table)
+	if err != nil {
+		return err
+	}
+	c.hdr.L1TableOffset = layout.HostOffset(to)
+	if err := c.poke(layout.PokeL1); err != nil {
+		return err
+	}
+	if err := c.flush("switch L1 tables"); err != nil {
+		return err
+	}
+	c.report(&Finding{Class: Corruption, Kind: Overlap, Cluster: cl, Offset: cl << c.g.ClusterBits, Referenced: c.counts.get(cl), Text: "active L1 table", Fixing: true})
+	for i := range c.structures {
+		if s := &c.structures[i]; s.name == "active L1 table" {
+			s.off = to
+		}
+	}
+	c.guard = nil
+	return c.release(off>>c.g.ClusterBits, (off+n-1)>>c.g.ClusterBits)
+}

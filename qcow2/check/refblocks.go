@@ -135,5 +135,8 @@ func (c *checker) setStored(cluster int64, v uint64) error {
 		return c.failed(RepairFailed, "write refcount block", off, err)
 	}
 	c.stored.reset()
+	if p := c.counts.at(cluster); p != nil && p.one != nil {
+		p.setOne(int(cluster&(pageLen-1)), v == 1)
+	}
 	return nil
 }

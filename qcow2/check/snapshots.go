@@ -224,10 +224,11 @@ func (c *checker) place(data []byte) (int64, error) {
 	whole := make([]byte, n<<c.g.ClusterBits)
 	copy(whole, data)
 	if err := c.dev.Write(c.ctx, whole, first<<c.g.ClusterBits, 0); err != nil {
-		return 0, c.failed(RepairFailed, "write snapshot table", first<<c.g.ClusterBits, err)
+		return 0, c.failed(RepairFailed, "write table", first<<c.g.ClusterBits, err)
 	}
 	c.fileSize = max(c.fileSize, (first+n)<<c.g.ClusterBits)
-	return first << c.g.ClusterBits, c.flush("write snapshot table")
+	c.res.ImageEnd = max(c.res.ImageEnd, (first+n)<<c.g.ClusterBits)
+	return first << c.g.ClusterBits, c.flush("write table")
 }
 
 // findCounted finds n clusters in a row that are free and that existing blocks count.
