@@ -50,6 +50,8 @@ func BenchmarkDirect(b *testing.B) {
 
 func run(b *testing.B, q *Queue, op Op, depth int, size int64) {
 	var next atomic.Int64
+	k := &counting{Kernel: q.k}
+	q.k = k
 	var ru0, ru1 unix.Rusage
 	b.ReportAllocs()
 	unix.Getrusage(unix.RUSAGE_SELF, &ru0)
@@ -80,6 +82,11 @@ func run(b *testing.B, q *Queue, op Op, depth int, size int64) {
 	b.StopTimer()
 	unix.Getrusage(unix.RUSAGE_SELF, &ru1)
 	cs := ru1.Nvcsw - ru0.Nvcsw + ru1.Nivcsw - ru0.Nivcsw
+	n := float64(b.N)
+	b.ReportMetric(float64(k.submits.Load())/n, "submits/op")
+	b.ReportMetric(float64(k.enters.Load())/n, "enters/op")
+	b.ReportMetric(float64(k.waits.Load())/n, "waits/op")
+	b.ReportMetric(float64(k.reaps.Load())/n, "reaps/op")
 	b.ReportMetric(float64(cs)/float64(b.N), "switches/op")
 	cpu := func(r *unix.Rusage) int64 { return r.Utime.Nano() + r.Stime.Nano() }
 	b.ReportMetric(float64(cpu(&ru1)-cpu(&ru0))/float64(b.N), "cpu-ns/op")
