@@ -68,7 +68,9 @@ func runBench(c *call) int {
 	if !o.json { // -q does not keep these lines back in the classic tool either
 		announceBench(c, b, o.has("count"))
 	}
+	restore := narrow(im, b, cache, o.aio)
 	res, err := bench.Run(c.Context, im.Device(), *b)
+	restore()
 	if cerr := im.Close(); cerr != nil && err == nil {
 		return c.errorf("Could not close '%s': %s", name, reason(cerr, name))
 	}
