@@ -88,6 +88,7 @@ func Run(ctx context.Context, dev *block.Device, o Options) (*Result, error) {
 		return nil, err
 	}
 	w := newWorkload(dev, &o)
+	defer func() { giveBack(w.pattern) }()
 	var first int64
 	if o.Warmup > 0 || o.WarmupTime > 0 {
 		p := w.phase(first, o.Warmup, o.WarmupTime)

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"byre/block"
+	"byre/internal/iobuf"
 )
 
 // workload is what all phases of a run share.
@@ -25,19 +25,19 @@ func newWorkload(dev *block.Device, o *Options) *workload {
 	w := &workload{dev: dev, o: o, plan: newPlan(o, dev.Size())}
 	w.data = contents{stamped: o.Verify && !o.PatternSet, pattern: o.Pattern, seed: o.Seed}
 	if o.Mode.Writes() && !w.data.stamped {
-		w.pattern = alignedBuffer(o.Size)
+		w.pattern = lend(o.Size)
 		w.data.fill(w.pattern, 0)
 	}
 	return w
 }
 
-// bufferAlign suits direct I/O on every common device.
-const bufferAlign = 4096
+// lend gives memory that suits direct I/O; a request may be of no bytes at all.
+func lend(n int64) []byte { return iobuf.Get(int(max(n, 1)))[:n] }
 
-func alignedBuffer(n int64) []byte {
-	b := make([]byte, n+bufferAlign)
-	skip := -uintptr(unsafe.Pointer(&b[0])) & (bufferAlign - 1)
-	return b[skip : int64(skip)+n : int64(skip)+n]
+func giveBack(b []byte) {
+	if b != nil {
+		iobuf.Put(b)
+	}
 }
 
 // phase is a number of requests, or a time: warm-up, measurement.
@@ -140,6 +140,10 @@ func (p *phase) run(ctx context.Context) error {
 	}
 	wg.Wait()
 	p.finished = time.Now()
+	for i := range p.workers {
+		giveBack(p.workers[i].buf)
+		p.workers[i].buf = nil
+	}
 	p.loose.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +153,7 @@ func (p *phase) run(ctx context.Context) error {
 func (w *worker) prepare(p *phase) {
 	w.p = p
 	if p.o.Mode != Write && p.o.Mode != RandWrite || p.data.stamped {
-		w.buf = alignedBuffer(p.o.Size)
+		w.buf = lend(p.o.Size)
 	}
 	if p.o.Verify && !p.o.Mode.Writes() {
 		w.scratch = make([]byte, p.o.Size)
@@ -316,7 +320,8 @@ func (p *phase) result() *Result {
 
 // readBack compares everything that requests below end wrote.
 func (w *workload) readBack(ctx context.Context, end int64) (int64, error) {
-	buf, scratch := alignedBuffer(w.o.Size), make([]byte, w.o.Size)
+	buf, scratch := lend(w.o.Size), make([]byte, w.o.Size)
+	defer giveBack(buf)
 	total := int64(0)
 	for i := range end {
 		r := w.plan.at(i)

@@ -65,6 +65,29 @@ func TestIdleLargeBuffersAreBounded(t *testing.T) {
 	}
 }
 
+func TestEveryClassIsLentWholeAndDistinct(t *testing.T) {
+	for shift := minShift; shift <= maxShift; shift++ {
+		var lent [][]byte
+		seen := map[*byte]bool{}
+		for range 20 {
+			b := Get(1 << shift)
+			if cap(b) != 1<<shift || !Aligned(b, Align) || shift < slabShift && seen[&b[0]] {
+				t.Errorf("class %d: capacity %d", shift, cap(b))
+			}
+			seen[&b[0]] = true
+			b[0], b[len(b)-1] = 1, 1
+			if shift > 20 { // not all of the large ones at once
+				Put(b)
+				continue
+			}
+			lent = append(lent, b)
+		}
+		for _, b := range lent {
+			Put(b)
+		}
+	}
+}
+
 func TestAlignedLooksAtTheStart(t *testing.T) {
 	b := Get(8192)
 	defer Put(b)

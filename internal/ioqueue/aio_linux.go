@@ -16,7 +16,7 @@ func NewAIO(fd, depth int) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &aioKernel{ctx: c, fd: fd, blocks: make([]aio.IOCB, depth), failed: make([]atomic.Int64, depth)}
+	k := &aioKernel{ctx: c, fd: fd, blocks: make([]aio.IOCB, depth), bytes: make([]int64, depth), failed: make([]atomic.Int64, depth)}
 	k.mu.staged = make([]*aio.IOCB, 0, depth)
 	k.submit.batch = make([]*aio.IOCB, 0, depth)
 	return New(k), nil
@@ -26,6 +26,7 @@ type aioKernel struct {
 	ctx    *aio.Context
 	fd     int
 	blocks []aio.IOCB     // by slot
+	bytes  []int64        // by slot: length of the request
 	failed []atomic.Int64 // by slot: negated errno that io_submit gave instead of taking the block, else 0
 	buf    [reapBatch]aio.Completion
 
@@ -43,6 +44,10 @@ func (k *aioKernel) Depth() int { return len(k.blocks) }
 
 func (k *aioKernel) Stage(r *Request, slot uint32) {
 	b := &k.blocks[slot]
+	k.bytes[slot] = 0
+	for i := range r.Iov {
+		k.bytes[slot] += int64(r.Iov[i].Len)
+	}
 	if r.Op == OpRead {
 		b.PrepReadv(k.fd, r.Iov, r.Off, r.RWF, uint64(slot))
 	} else {
@@ -61,7 +66,7 @@ func (k *aioKernel) Submit() error {
 	k.mu.Unlock()
 	left := k.submit.batch
 	for len(left) > 0 {
-		n, err := k.ctx.Submit(left)
+		n, err := k.ctx.Submit(k.head(left))
 		left = left[n:]
 		errno, _ := err.(unix.Errno)
 		switch {
@@ -82,6 +87,21 @@ func (k *aioKernel) Submit() error {
 		return err
 	}
 	return nil
+}
+
+// burst is how many bytes go to the kernel in one call. The block layer makes one request of neighbours that come in
+// one call; a larger one would end as a whole, and the device would be idle until its successors come.
+const burst = 256 << 10
+
+// head is the part of blocks that goes to the kernel in one call.
+func (k *aioKernel) head(blocks []*aio.IOCB) []*aio.IOCB {
+	n := int64(0)
+	for i, b := range blocks {
+		if n += k.bytes[b.UserData()]; n > burst && i > 0 {
+			return blocks[:i]
+		}
+	}
+	return blocks
 }
 
 func (k *aioKernel) Enter() error {

@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package iobuf
+
+func adviseHuge([]byte) {}
