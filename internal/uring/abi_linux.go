@@ -32,6 +32,7 @@ const (
 
 	registerBuffers = 0
 	registerFiles   = 2
+	unregisterFiles = 3
 	registerProbe   = 8
 
 	offSQRing = 0

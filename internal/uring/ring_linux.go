@@ -26,6 +26,7 @@ type Ring struct {
 	cqes     []cqe
 	tail     uint32 // our copy of the submission tail
 	supports [opLast]bool
+	files    bool // some are registered
 }
 
 // New sets up a ring with room for entries submissions (rounded up to a power of two, cut to the kernel's
@@ -121,7 +122,9 @@ func (r *Ring) CompletionEntries() int { return len(r.cqes) }
 // RegisterFiles makes fds known to the kernel, so that entries may name them by index ([File.Fixed]) and each
 // request is spared taking a reference.
 func (r *Ring) RegisterFiles(fds []int32) error {
-	return r.register(registerFiles, unsafe.Pointer(unsafe.SliceData(fds)), len(fds))
+	err := r.register(registerFiles, unsafe.Pointer(unsafe.SliceData(fds)), len(fds))
+	r.files = err == nil
+	return err
 }
 
 // RegisterBuffers pins the memory that iov describes for use by PrepReadFixed and PrepWriteFixed. It must be
@@ -210,6 +213,11 @@ func (r *Ring) Reap(out []Completion) int {
 // Close gives the ring back to the kernel. No request may be in flight and no other call run.
 func (r *Ring) Close() error {
 	var errs []error
+	if r.files {
+		// Else they stay open until the kernel has taken the ring down, some time after the close.
+		r.files = false
+		errs = append(errs, r.register(unregisterFiles, nil, 0))
+	}
 	for _, m := range []*[]byte{&r.sqeMem, &r.ringMem} {
 		if *m != nil {
 			errs = append(errs, unix.Munmap(*m))
