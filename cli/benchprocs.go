@@ -12,7 +12,7 @@ import (
 // depth 8 costs a fifth of the time and brings nothing. Formats that compute, and flushes, which block a processor,
 // want all of them.
 func narrow(im *image.Image, b *bench.Options, cache image.CacheMode, engine string) (restore func()) {
-	if im.Format() != "raw" || b.Depth == 1 || !cache.Direct() || engine == "threads" || b.FUA || b.FlushInterval > 0 {
+	if im.Format() != "raw" || b.Depth == 1 || !cache.Direct() || engine == "threads" || cache.Writethrough() || b.FlushInterval > 0 {
 		return func() {}
 	}
 	before := runtime.GOMAXPROCS(1)
