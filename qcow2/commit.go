@@ -203,7 +203,7 @@ func (im *Image) Flush(ctx context.Context) error {
 	}
 	w.gate.RLock()
 	defer w.gate.RUnlock()
-	if w.broke.Load() {
+	if w.broke.Load() != nil {
 		return w.prepare(ctx)
 	}
 	return w.commit(ctx, true)

@@ -183,7 +183,7 @@ func (w *writer) gatherStreamsIn(r *writeReq, s *slot, l1 int64, word uint64) (a
 	}
 	r.part = n * cs
 	end = r.off + r.part
-	r.f = flight{guest: r.off, n: n, w0: r.off, w1: end, h0: r.off, h1: end, slot: s, index: index, l1: l1}
+	r.f = flight{guest: r.off, n: n, w0: r.off, w1: end, h0: r.off, h1: end, slot: s, index: index, l1: l1, compressed: true}
 	w.registerLocked(r)
 	return false, nil, nil
 }

@@ -96,7 +96,7 @@ func (w *writer) discardKeeping(ctx context.Context, from, to int64) error {
 func (w *writer) discardInDataFile(ctx context.Context, from, to int64) error {
 	h := w.im.Header()
 	if h.HasAutoclear(layout.AutoclearRawData) {
-		return w.zeroSubclusters(ctx, from, to, block.MayUnmap)
+		return w.zeroSubclusters(ctx, from, to, block.MayUnmap, nil)
 	}
 	if err := w.apply(ctx, from, to, w.discardEdit(discardRequest)); err != nil || !w.opts.Discard {
 		return err

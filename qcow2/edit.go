@@ -87,6 +87,8 @@ func (w *writer) applyIn(s *slot, l1 int64, word uint64, from, to int64, e *edit
 		a, b := max(from, guest), min(to, guest+cs)
 		sa, sb := w.touched(guest, a, b)
 		now, unlink, ok := e.change(x, sa, sb)
+		// A stream in flight cannot be linked in part: the caller writes its zeros behind it.
+		ok = ok && (b-a == cs || sb-sa == layout.Subclusters || !w.compressingLocked(guest))
 		switch {
 		case !ok:
 			e.refused(a, b)

@@ -48,14 +48,7 @@ func (w *writer) clearAutoclear(ctx context.Context) error {
 
 // markCorrupt sets the corrupt bit, once, and refuses further changes with err (qcow2-format §8.7).
 func (w *writer) markCorrupt(ctx context.Context, err error) {
-	w.start.Lock()
-	first := w.start.failed == nil
-	if first {
-		w.start.failed = err
-	}
-	w.start.Unlock()
-	w.broke.Store(true)
-	if !first || w.im.geo.Version < 3 {
+	if !w.fail(err) || w.im.geo.Version < 3 {
 		return
 	}
 	h := w.im.Header()

@@ -24,6 +24,8 @@ type flight struct {
 	fresh bool              // the clusters read as zeros where this request does not write
 	zeros bool              // what the hull holds besides the data is known to read as zeros
 	cow   bool              // more than guest data was written: a barrier is due before L2
+	// compressed: the clusters are stored as streams, so a part of one cannot be left out of the link.
+	compressed bool
 
 	slot  *slot // pinned slice with the entries
 	index int   // of the first entry in the slice
@@ -167,6 +169,17 @@ func (w *writer) removeLocked(f *flight) {
 		close(f.done)
 		f.done = nil
 	}
+}
+
+// compressingLocked reports whether the cluster at guest is in flight as a stream.
+func (w *writer) compressingLocked(guest int64) bool {
+	cs := w.im.geo.ClusterSize()
+	for _, f := range w.mu.flights {
+		if f.compressed && guest >= f.guest && guest < f.end(cs) {
+			return true
+		}
+	}
+	return false
 }
 
 // overrideLocked tells the flights that touch [from, to), whole subclusters, that these were decided by a discard or a

@@ -12,7 +12,7 @@ func (w *writer) finishWriting(ctx context.Context) error {
 	if !w.ready.Load() {
 		return nil // nothing was changed
 	}
-	if w.broke.Load() {
+	if w.broke.Load() != nil {
 		return w.prepare(ctx)
 	}
 	if err := w.commit(ctx, true); err != nil {

@@ -33,13 +33,10 @@ type writer struct {
 	committing sync.Mutex
 	tables     sync.Mutex
 
-	ready atomic.Bool // duties of the first change are done
-	broke atomic.Bool // failed is set
-	lazy  atomic.Bool // the dirty bit is durable: counts need not be
-	start struct {
-		sync.Mutex
-		failed error // every further change is refused with this
-	}
+	ready atomic.Bool           // duties of the first change are done
+	broke atomic.Pointer[error] // every further change is refused with this
+	lazy  atomic.Bool           // the dirty bit is durable: counts need not be
+	start sync.Mutex            // held for what comes once a session: prepare, dirtyForLink
 
 	mu struct {
 		sync.Mutex
@@ -128,14 +125,14 @@ func (im *Image) openWriter(ctx context.Context) error {
 
 // prepare does what must precede the first change of a session, and refuses changes after a fatal error.
 func (w *writer) prepare(ctx context.Context) error {
-	if w.ready.Load() && !w.broke.Load() {
+	if err := w.broke.Load(); err != nil {
+		return *err
+	}
+	if w.ready.Load() {
 		return nil
 	}
 	w.start.Lock()
 	defer w.start.Unlock()
-	if w.start.failed != nil {
-		return w.start.failed
-	}
 	if w.ready.Load() {
 		return nil
 	}
@@ -154,14 +151,8 @@ func (w *writer) prepare(ctx context.Context) error {
 }
 
 // fail refuses every further change with err: what is in memory and what is in the file may disagree.
-func (w *writer) fail(err error) {
-	w.start.Lock()
-	if w.start.failed == nil {
-		w.start.failed = err
-	}
-	w.start.Unlock()
-	w.broke.Store(true)
-}
+// The first error counts; first tells whether this is it.
+func (w *writer) fail(err error) (first bool) { return w.broke.CompareAndSwap(nil, &err) }
 
 // corruption marks the image corrupt if err says that its metadata is impossible, and returns err.
 func (w *writer) corruption(ctx context.Context, err error) error {

@@ -43,7 +43,20 @@ func (w *writer) zero(ctx context.Context, off, n int64, flags block.Flags) erro
 		}
 		return w.writeZeros(ctx, off, n)
 	}
-	// Ends that lie inside a subcluster: widen the range over them where that changes nothing.
+	// Ends that lie inside a subcluster: widen the range over them where that changes nothing. Writers are held off
+	// from the look until the entries say zero: what they have in flight is not theirs to lose.
+	var letIn func()
+	if from < a || b < to {
+		var err error
+		if letIn, err = w.holdOff(ctx, from&^(sub-1), (to+sub-1)&^(sub-1)); err != nil {
+			return err
+		}
+		defer func() {
+			if letIn != nil {
+				letIn()
+			}
+		}()
+	}
 	var ends [2][2]int64
 	parts := ends[:0]
 	if a > b { // all in one subcluster
@@ -82,9 +95,14 @@ func (w *writer) zero(ctx context.Context, off, n int64, flags block.Flags) erro
 		return block.Errorf(block.KindUnsupported, "write zeroes", w.im.path, off, "not aligned to subclusters of %d bytes", sub)
 	}
 	if a < b {
-		if err := w.zeroSubclusters(ctx, a, b, flags); err != nil {
+		held := letIn
+		letIn = nil
+		if err := w.zeroSubclusters(ctx, a, b, flags, held); err != nil {
 			return err
 		}
+	} else if letIn != nil {
+		letIn()
+		letIn = nil
 	}
 	for _, p := range parts {
 		if err := w.writeZeros(ctx, p[0], p[1]-p[0]); err != nil {
@@ -135,17 +153,24 @@ func (w *writer) writeZeros(ctx context.Context, off, n int64) error {
 	return nil
 }
 
-// zeroSubclusters zeroes [from, to), whole subclusters, by their entries.
-func (w *writer) zeroSubclusters(ctx context.Context, from, to int64, flags block.Flags) error {
+// zeroSubclusters zeroes [from, to), whole subclusters, by their entries. letIn, if not nil, ends a holdOff of the caller
+// and is called when the entries are in place.
+func (w *writer) zeroSubclusters(ctx context.Context, from, to int64, flags block.Flags, letIn func()) error {
+	defer func() {
+		if letIn != nil {
+			letIn()
+		}
+	}()
 	h := w.im.Header()
 	raw := w.im.geo.DataFile && h.HasAutoclear(layout.AutoclearRawData)
 	if raw {
 		// Who reads the data file alone must see zeros too, before the entries say so.
-		letIn, err := w.holdOff(ctx, from, to)
-		if err != nil {
-			return err
+		if letIn == nil {
+			var err error
+			if letIn, err = w.holdOff(ctx, from, to); err != nil {
+				return err
+			}
 		}
-		defer letIn()
 		d := w.im.DataFile()
 		if end := min(to, d.Size()); from < end {
 			if err := d.Zero(ctx, from, end-from, flags&(block.MayUnmap|block.NoFallback)); err != nil {
@@ -167,6 +192,10 @@ func (w *writer) zeroSubclusters(ctx context.Context, from, to int64, flags bloc
 	}
 	if err := w.apply(ctx, from, to, e); err != nil {
 		return err
+	}
+	if letIn != nil {
+		letIn()
+		letIn = nil
 	}
 	for _, p := range refused {
 		if err := w.writeZeros(ctx, p[0], p[1]-p[0]); err != nil {
