@@ -67,6 +67,9 @@ func scratch(t *testing.T) string {
 func TestRegularFilesConform(t *testing.T) {
 	for _, o := range modes() {
 		t.Run(name(o), func(t *testing.T) {
+			if os.Getenv("BYRE_LONG") == "" && !quick(o) {
+				t.Skip("only with BYRE_LONG")
+			}
 			t.Parallel()
 			available(t, o)
 			n := 0
