@@ -11,7 +11,8 @@
 //	├─ Widener                holds off other requests around its own, in ranges of its own choice
 //	├─ AllocatedSizer         knows what it takes on its medium (storage/file)
 //	├─ Preallocator           can reserve host space for a range (storage/file)
-//	├─ RangeCopier            can take bytes from other storage by itself (storage/file)
+//	├─ RangeCopier            can take bytes from other storage by itself (storage/file, format/raw)
+//	├─ StreamWriter           stores clusters that were compressed outside (qcow2)
 //	├─ Counter                counts what it does, for measurements (storage/file, qcow2)
 //	└─ Reopener               can change between read-only and read-write, or its cache mode
 //

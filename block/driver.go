@@ -157,6 +157,21 @@ type RangeCopier interface {
 	CopyRange(ctx context.Context, off int64, src Driver, srcOff, n int64, share bool) error
 }
 
+// StreamWriter is implemented by formats that store clusters compressed. Compressing and storing are apart, so that
+// several goroutines can compress while one stores in order.
+type StreamWriter interface {
+	// NewCompressor makes a compressor for this layer, for one goroutine at a time.
+	NewCompressor() (Compressor, error)
+	// WriteStreams stores consecutive clusters from off on, one a stream, back to back in the order given.
+	WriteStreams(ctx context.Context, off int64, streams [][]byte) error
+}
+
+// Compressor makes streams.
+type Compressor interface {
+	// Compress appends the stream of one whole cluster to dst. ok is false, and dst unchanged, if that saves nothing.
+	Compress(dst, cluster []byte) (stream []byte, ok bool)
+}
+
 // Counter is implemented by layers that count what they do, for measurements: "syscalls" (system calls for data, zeroes
 // and flushes), "flushes" (those that reached the host), "metadata-writes" (of a format). Each name is its own sum
 // since the layer was opened; it is called at any time.

@@ -290,7 +290,7 @@ func (v *conversion) suit(t *convertTarget) {
 	if t.created && dev.Geometry().ZeroInit {
 		v.job.TargetIsZero = true
 	}
-	v.job.InOrder = t.image.Format() != "raw" && !v.o.has("out-of-order") && !v.job.Compress
+	v.job.InOrder = t.image.Format() != "raw" && !v.o.has("out-of-order")
 	if c, ok := dev.Driver().(block.Chained); ok && c.Backing() != nil && v.backing() {
 		v.job.KeepBacking, v.job.BackingSize = true, c.Backing().Size()
 	}

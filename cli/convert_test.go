@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -112,6 +113,7 @@ var convertTests = map[string]func(t *testing.T, p func(string) string, sources 
 	"leaves a target that is too small alone": convertTooSmall,
 	"follows no reference if untrusted":       convertUntrusted,
 	"compares as the real one does":           compareLikeReal,
+	"makes qcow2 images that are sound":       convertToQCOW2,
 }
 
 func TestConvertOfImagesMadeByTheRealTools(t *testing.T) {
@@ -405,5 +407,83 @@ func convertUntrusted(t *testing.T, p func(string) string, s map[string]string) 
 	}
 	if _, err := os.Lstat(p("o")); !os.IsNotExist(err) {
 		t.Error("made a target")
+	}
+}
+
+func convertToQCOW2(t *testing.T, p func(string) string, s map[string]string) {
+	for _, args := range []string{"", "-c", "-c -o compression_type=zstd", "-o cluster_size=4k,extended_l2=off", "-o extended_l2=on", "-W", "-c -W",
+		"-o compat=0.10", "-S 0", "-S 64k", "-t none", "-c -t writeback -o cluster_size=512", "-o preallocation=metadata", "-c -m 1 -o cluster_size=2M"} {
+		for _, name := range []string{"v3", "chain", "odd raw", "zstd", "empty"} {
+			line := append(append([]string{"convert", "-O", "qcow2"}, strings.Fields(args)...), s[name], p("o"))
+			mustImg(t, line...)
+			if code, out := realImg(t, "compare", s[name], p("o")); code != 0 {
+				t.Errorf("%s %s: %s", name, args, out)
+			}
+			if code, out := realImg(t, "check", p("o")); code != 0 {
+				t.Errorf("%s %s: check exits with %d, %s", name, args, code, out)
+			}
+			os.Remove(p("o"))
+		}
+	}
+}
+
+func TestConvertOntoABackingFile(t *testing.T) {
+	p := folder(t)
+	s := convertSources(t, p)
+	base := filepath.Join(filepath.Dir(s["chain"]), "mid.qcow2")
+	for _, args := range []string{"-B " + base + " -F qcow2", "-o backing_file=" + base + ",backing_fmt=qcow2", "-c -B " + base + " -F qcow2"} {
+		mustImg(t, append(append([]string{"convert", "-O", "qcow2"}, strings.Fields(args)...), s["chain"], p("o"))...)
+		if code, out := realImg(t, "compare", s["chain"], p("o")); code != 0 {
+			t.Errorf("%s: %s", args, out)
+		}
+		own, real := mustImg(t, "map", "--output=json", p("o")), mustImg(t, "map", "--output=json", s["chain"])
+		if !strings.Contains(args, "-c") && strings.Count(own, `"depth": 0`) != strings.Count(real, `"depth": 0`) {
+			t.Errorf("%s: the layers are not the same:\n%s\n%s", args, own, real)
+		}
+	}
+	// Into an overlay that is there already, zeros have to hide what its backing file has.
+	mustImg(t, "create", "-q", "-f", "qcow2", "-b", base, "-F", "qcow2", p("overlay"))
+	mustImg(t, "convert", "-n", "-O", "qcow2", s["v3"], p("overlay"))
+	testenv.Run(t, "qemu-img", "convert", "-O", "raw", s["v3"], p("want"))
+	testenv.Run(t, "qemu-img", "convert", "-O", "raw", p("overlay"), p("got"))
+	got, err := os.ReadFile(p("got"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(p("want"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got[:len(want)], want) {
+		t.Error("the backing file shows through")
+	}
+}
+
+func TestTheSameContentsGiveTheSameFile(t *testing.T) {
+	p := folder(t)
+	data := make([]byte, 24<<20)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range data { // text, noise and zeros, in pieces of 32 KiB
+		switch i >> 15 % 5 {
+		case 0, 3:
+			data[i] = "some words, again and again; "[i%29]
+		case 1:
+			data[i] = byte(r.Uint32())
+		}
+	}
+	if err := os.WriteFile(p("a"), data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"", "-c", "-c -o compression_type=zstd", "-c -o cluster_size=4k", "-S 0", "-o extended_l2=on"} {
+		for i := range 4 {
+			out := p(fmt.Sprint("o", i))
+			mustImg(t, append(append([]string{"convert", "-f", "raw", "-O", "qcow2"}, strings.Fields(args)...), p("a"), out)...)
+			if i > 0 {
+				sameFiles(t, out, p("o0"))
+			}
+		}
+		if code, out := realImg(t, "compare", "-f", "raw", "-F", "qcow2", p("a"), p("o0")); code != 0 {
+			t.Errorf("%s: %s", args, out)
+		}
 	}
 }

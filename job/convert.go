@@ -28,7 +28,8 @@ type ConvertOptions struct {
 	Sparse int64
 	// Workers is how many units move at once; 0 chooses by the number of processors.
 	Workers int
-	// InOrder writes in the order of offsets, as a target may want whose layout follows that order.
+	// InOrder writes in the order of offsets: the layout of a target that places what it is given one after the other
+	// follows from the contents alone then. Reading and compressing stay parallel.
 	InOrder bool
 	// Compress stores each cluster of the target compressed.
 	Compress bool
@@ -71,8 +72,8 @@ type converter struct {
 	grain int64 // unit in which zeros are found in data
 	// targetZero: what is not written reads as zeros.
 	targetZero bool
-	linear     *linearTarget // nil: nothing can be offloaded
-	share      shareState    // planner only
+	copier     bool       // the host may be able to copy into the target
+	share      shareState // planner only
 	seq        *sequence
 	limit      *limiter
 	done       int64 // bytes of data, under seq
@@ -109,10 +110,8 @@ func newConverter(dst *block.Device, srcs []*block.Device, o ConvertOptions) (*c
 	}
 	c := &converter{o: o, src: src, dst: dst, seq: newSequence(), limit: newLimiter(o.Rate)}
 	c.measure()
-	c.linear = linearOf(dst)
-	if o.Offload == OffloadNever || o.Compress || c.linear == nil {
-		c.linear = nil
-	}
+	_, c.copier = dst.Driver().(block.RangeCopier)
+	c.copier = c.copier && o.Offload != OffloadNever && !o.Compress
 	return c, nil
 }
 

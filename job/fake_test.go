@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -137,4 +138,29 @@ func sparse(data []byte, unit int64, flags []block.ExtentFlags) *fake {
 		out = []block.Extent{{Length: math.MaxInt64, Flags: block.Data | block.Allocated}}
 	}
 	return newFake(data, out...)
+}
+
+// fakeCompressor halves clusters of which the second half repeats the first.
+type fakeCompressor struct{ half int }
+
+func (c fakeCompressor) Compress(dst, cluster []byte) ([]byte, bool) {
+	if !bytes.Equal(cluster[:c.half], cluster[c.half:]) {
+		return dst, false
+	}
+	return append(dst, cluster[:c.half]...), true
+}
+
+func (f *fake) NewCompressor() (block.Compressor, error) {
+	return fakeCompressor{int(f.geo.ClusterSize / 2)}, nil
+}
+
+func (f *fake) WriteStreams(ctx context.Context, off int64, streams [][]byte) error {
+	for _, s := range streams {
+		n := min(f.geo.ClusterSize, f.Size()-off)
+		if err := f.WritevAt(ctx, [][]byte{append(bytes.Clone(s), s...)[:n]}, off, block.Compressed); err != nil {
+			return err
+		}
+		off += n
+	}
+	return nil
 }

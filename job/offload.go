@@ -46,38 +46,16 @@ func hostOf(dev *block.Device, e block.Extent) hostRange {
 	return hostRange{below.Driver(), e.Host}
 }
 
-// linearTarget is a target whose bytes lie in storage as they are, shifted by off.
-type linearTarget struct {
-	drv block.RangeCopier
-	off int64
-}
-
-// linearOf finds the storage of a target that is nothing but a window of it.
-func linearOf(dst *block.Device) *linearTarget {
-	w, ok := dst.Driver().(interface {
-		File() *block.Device
-		Offset() int64
-	})
-	if !ok {
-		return nil
-	}
-	drv, ok := w.File().Driver().(block.RangeCopier)
-	if !ok {
-		return nil
-	}
-	return &linearTarget{drv, w.Offset()}
-}
-
 // offload has the host copy (or share) a unit. done is false if it cannot.
 func (c *converter) offload(ctx context.Context, u *unit, share bool) (done bool, err error) {
-	if u.host.drv == nil || c.linear == nil {
+	if u.host.drv == nil || !c.copier {
 		return false, nil
 	}
 	if err := c.limit.take(ctx, u.n); err != nil {
 		return false, err
 	}
 	err = c.inTurn(ctx, u, func() error {
-		return c.linear.drv.CopyRange(ctx, u.off+c.linear.off, u.host.drv, u.host.off, u.n, share)
+		return c.dst.CopyRange(ctx, u.off, u.host.drv, u.host.off, u.n, share)
 	})
 	switch {
 	case err == nil:
@@ -100,18 +78,18 @@ const (
 // share plans a region as shared if the hosts can do that. The first region that is suitable is tried.
 func (p *planner) share(r region) (shared bool, err error) {
 	c := p.c
-	if c.linear == nil || c.o.Offload != OffloadShare || c.share == shareFails || c.o.Sparse == 0 || r.host.drv == nil {
+	if !c.copier || c.o.Offload != OffloadShare || c.share == shareFails || c.o.Sparse == 0 || r.host.drv == nil {
 		return false, nil
 	}
 	from := (r.from + blockSize - 1) / blockSize * blockSize
 	to := r.to / blockSize * blockSize
-	if to-from < minShare || (r.host.off+from-r.from)%blockSize != 0 || c.linear.off%blockSize != 0 {
+	if to-from < minShare || (r.host.off+from-r.from)%blockSize != 0 {
 		return false, nil
 	}
 	if c.share == shareUntried {
 		try := unit{off: from, n: blockSize, host: r.host.from(from - r.from)}
 		c.share = shareFails
-		if c.linear.drv.CopyRange(p.ctx, try.off+c.linear.off, try.host.drv, try.host.off, try.n, true) != nil {
+		if c.dst.CopyRange(p.ctx, try.off, try.host.drv, try.host.off, try.n, true) != nil {
 			return false, nil // copying tells if anything is wrong
 		}
 		c.share = shareWorks
@@ -137,14 +115,14 @@ func (p *planner) share(r region) (shared bool, err error) {
 const minShare = 64 << 10
 
 // shareOrCopy shares a unit, or copies it if it cannot be shared after all.
-func (c *converter) shareOrCopy(ctx context.Context, u *unit, buf []byte) error {
+func (c *converter) shareOrCopy(ctx context.Context, u *unit, w *worker) error {
 	if done, err := c.offload(ctx, u, true); done || err != nil {
 		return err
 	}
 	for at := int64(0); at < u.n; {
 		part := *u
 		part.off, part.n = u.off+at, min(u.n-at, c.unit)
-		if err := c.copy(ctx, &part, buf); err != nil {
+		if err := c.copy(ctx, &part, w); err != nil {
 			return err
 		}
 		at += part.n

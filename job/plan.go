@@ -53,7 +53,7 @@ func (c *converter) walk(ctx context.Context, visit func(region) error) error {
 			r.kind = regionZero
 		case e.Flags&block.CompressedData != 0:
 			r.step = dev.Geometry().ClusterSize
-		case c.linear != nil:
+		case c.copier:
 			r.host = hostOf(dev, e)
 		}
 		if err := visit(r); err != nil {

@@ -7,22 +7,31 @@ import (
 	"byre/internal/iobuf"
 )
 
+// worker is the memory of one goroutine that moves units.
+type worker struct {
+	c   *converter
+	buf []byte // nil until it is needed
+	compressed
+}
+
+func (w *worker) free() {
+	if w.buf != nil {
+		iobuf.Put(w.buf)
+	}
+}
+
 // work takes units until there are none.
 func (c *converter) work(ctx context.Context, units <-chan unit) error {
-	var buf []byte
-	defer func() {
-		if buf != nil {
-			iobuf.Put(buf)
-		}
-	}()
+	w := &worker{c: c}
+	defer w.free()
 	for u := range units {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if buf == nil && u.kind != unitZero {
-			buf = iobuf.Get(int(c.unit))
+		if w.buf == nil && u.kind != unitZero {
+			w.buf = iobuf.Get(int(c.unit))
 		}
-		if err := c.do(ctx, &u, buf); err != nil {
+		if err := c.do(ctx, &u, w); err != nil {
 			return err
 		}
 		c.seq.end(u.number, func() { c.report(&u) })
@@ -45,7 +54,7 @@ func (c *converter) report(u *unit) {
 	}
 }
 
-func (c *converter) do(ctx context.Context, u *unit, buf []byte) error {
+func (c *converter) do(ctx context.Context, u *unit, w *worker) error {
 	switch u.kind {
 	case unitZero:
 		return c.inTurn(ctx, u, func() error {
@@ -55,14 +64,14 @@ func (c *converter) do(ctx context.Context, u *unit, buf []byte) error {
 			return c.zero(ctx, u.off, u.n, block.MayUnmap)
 		})
 	case unitShare:
-		return c.shareOrCopy(ctx, u, buf)
+		return c.shareOrCopy(ctx, u, w)
 	}
 	if c.o.Offload == OffloadCopy {
 		if done, err := c.offload(ctx, u, false); done || err != nil {
 			return err
 		}
 	}
-	return c.copy(ctx, u, buf)
+	return c.copy(ctx, u, w)
 }
 
 // inTurn runs write at once, or when all units before u have ended if the target is written in order.
@@ -76,13 +85,19 @@ func (c *converter) inTurn(ctx context.Context, u *unit, write func() error) err
 }
 
 // copy moves a unit through memory.
-func (c *converter) copy(ctx context.Context, u *unit, buf []byte) error {
+func (c *converter) copy(ctx context.Context, u *unit, w *worker) error {
 	if err := c.limit.take(ctx, u.n); err != nil {
 		return err
 	}
-	p := buf[:u.n]
+	p := w.buf[:u.n]
 	if err := c.read(ctx, p, u.off); err != nil {
 		return err
+	}
+	if c.o.Compress {
+		if err := w.compress(p); err != nil {
+			return err
+		}
+		return c.inTurn(ctx, u, func() error { return w.store(ctx, p, u.off) })
 	}
 	return c.inTurn(ctx, u, func() error { return c.write(ctx, p, u.off) })
 }
@@ -152,9 +167,6 @@ func (s *salvage) report() {
 
 // write puts data into the target, without the zeros in it where they can be left out.
 func (c *converter) write(ctx context.Context, p []byte, off int64) error {
-	if c.o.Compress {
-		return c.writeCompressed(ctx, p, off)
-	}
 	if c.o.Sparse == 0 {
 		return c.dst.Write(ctx, p, off, 0)
 	}
@@ -172,22 +184,4 @@ func (c *converter) leaveOut(ctx context.Context, off, n int64) error {
 		return nil
 	}
 	return c.zero(ctx, off, n, block.MayUnmap)
-}
-
-// writeCompressed writes cluster by cluster. p begins at a cluster, and ends with one or with the image.
-func (c *converter) writeCompressed(ctx context.Context, p []byte, off int64) error {
-	for len(p) > 0 {
-		n := min(c.align, int64(len(p)))
-		var err error
-		if c.o.Sparse > 0 && isZero(p[:n]) {
-			err = c.leaveOut(ctx, off, n)
-		} else {
-			err = c.dst.Write(ctx, p[:n], off, block.Compressed)
-		}
-		if err != nil {
-			return err
-		}
-		p, off = p[n:], off+n
-	}
-	return nil
 }

@@ -32,6 +32,13 @@ func (im *Image) WriteStreams(ctx context.Context, off int64, streams [][]byte) 
 	return w.relieve(ctx)
 }
 
+// NewCompressor makes a compressor for this image's streams.
+func (im *Image) NewCompressor() (block.Compressor, error) {
+	return NewCompressor(im.CompressionType(), CompressOptions{})
+}
+
+var _ block.StreamWriter = (*Image)(nil)
+
 // CompressionType is the method of the image's compressed clusters.
 func (im *Image) CompressionType() uint8 {
 	h := im.Header()

@@ -145,6 +145,14 @@ func (d *Driver) WritevAt(ctx context.Context, iov [][]byte, off int64, flags bl
 	return d.file.Writev(ctx, iov, off+d.opt.Offset, flags)
 }
 
+// CopyRange passes on to the file what the guard need not see.
+func (d *Driver) CopyRange(ctx context.Context, off int64, src block.Driver, srcOff, n int64, share bool) error {
+	if d.opt.Guess != nil && off < sector {
+		return d.errorf(block.KindUnsupported, "copy", "the format was only guessed, and the first sector is to be seen")
+	}
+	return d.file.CopyRange(ctx, off+d.opt.Offset, src, srcOff, n, share)
+}
+
 // guard refuses a write that would make the first sector look like another format.
 func (d *Driver) guard(ctx context.Context, iov [][]byte, off int64) error {
 	if d.opt.Guess == nil || off >= sector {
