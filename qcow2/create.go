@@ -39,6 +39,9 @@ type CreateOptions struct {
 	Progress func(done, total int64)
 }
 
+// LayoutGeometry checks the options and returns the geometry of the image that they describe.
+func (o CreateOptions) LayoutGeometry() (layout.Geometry, error) { return o.normalise() }
+
 // normalise fills in defaults and refuses what the format cannot have (qcow2-format §1.9).
 func (o *CreateOptions) normalise() (g layout.Geometry, err error) {
 	invalid := func(format string, args ...any) error {
