@@ -128,11 +128,13 @@ func (w *writer) raiseAll(ctx context.Context, t *table) error {
 		}
 		return w.space.relieve(ctx, w.im.budget.Limit()/8)
 	})
+	if err == nil {
+		err = w.countsDurable(ctx)
+	}
 	if err != nil {
 		w.lowerFirst(ctx, t, raised)
-		return err
 	}
-	return w.countsDurable(ctx)
+	return err
 }
 
 // lowerFirst takes back the first n steps of raiseAll; the walk is the same, for nothing changed meanwhile.
