@@ -27,7 +27,7 @@ build: ## build bin/byre: one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/byre ./cmd/byre
 
 links: build ## give the binary the names of the tools it replaces, in DIR
-	@mkdir -p '$(DIR)'; for n in qemu-img qemu-io qemu-nbd; do \
+	@mkdir -p '$(DIR)'; for n in qemu-img qemu-io; do \
 	  ln -sfn "$$(realpath --relative-to='$(DIR)' $(BIN)/byre)" '$(DIR)'/$$n; echo '$(DIR)'/$$n; done
 
 run: build ## the main job on real input: compressed qcow2 of a file tree -> raw, compared, listed
@@ -45,10 +45,10 @@ lint: ## gofmt, go vet, staticcheck
 	$(GO) tool staticcheck ./...
 
 unit: ## all tests
-	$(GO) test ./...
+	$(GO) test -timeout 30m ./...
 
 race: ## the concurrent packages under the race detector
-	$(if $(strip $(RACE_PKGS)),CGO_ENABLED=1 $(GO) test -race -short $(RACE_PKGS),@echo "no concurrent package yet")
+	$(if $(strip $(RACE_PKGS)),CGO_ENABLED=1 $(GO) test -race -short -timeout 30m $(sort $(RACE_PKGS)),@echo "no concurrent package yet")
 
 vet-other: ## the other systems must build, tests too
 	GOOS=darwin $(GO) vet ./...

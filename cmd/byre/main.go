@@ -1,5 +1,5 @@
 // Command byre is a qcow2 toolbox with the verbs people already type. It chooses its personality (byre, qemu-img,
-// qemu-io, qemu-nbd) from the name it is called by.
+// qemu-io) from the name it is called by.
 package main
 
 import (
