@@ -2,6 +2,7 @@ package qcow2
 
 import (
 	"context"
+	"time"
 
 	"byre/block"
 	"byre/qcow2/layout"
@@ -96,7 +97,7 @@ func (w *writer) discardKeeping(ctx context.Context, from, to int64) error {
 func (w *writer) discardInDataFile(ctx context.Context, from, to int64) error {
 	h := w.im.Header()
 	if h.HasAutoclear(layout.AutoclearRawData) {
-		return w.zeroSubclusters(ctx, from, to, block.MayUnmap, nil)
+		return w.zeroSubclusters(ctx, from, to, block.MayUnmap)
 	}
 	if err := w.apply(ctx, from, to, w.discardEdit(discardRequest)); err != nil || !w.opts.Discard {
 		return err
@@ -111,8 +112,8 @@ func (w *writer) punchOwned(ctx context.Context, dev *block.Device, from, to int
 		return nil
 	}
 	letIn, err := w.holdOff(ctx, from, to)
-	if err != nil {
-		return err
+	if letIn == nil {
+		return err // somebody is busy there for long: the space stays
 	}
 	defer letIn()
 	if err := w.commit(ctx, true); err != nil {
@@ -179,8 +180,14 @@ func (w *writer) punchSlice(ctx context.Context, dev *block.Device, from, to int
 	return from, nil
 }
 
+// patience bounds how long what is only advisory waits for other requests to end.
+const patience = 200 * time.Millisecond
+
 // holdOff keeps writers away from [from, to) until letIn is called. None of them is in flight there when it returns.
+// letIn is nil if they did not end within some time.
 func (w *writer) holdOff(ctx context.Context, from, to int64) (letIn func(), err error) {
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	g := w.im.geo
 	start := g.FloorCluster(from)
 	f := &flight{guest: start, n: g.Clusters(to - start), w0: from, w1: to, h0: from, h1: to, reuse: true}
@@ -197,8 +204,8 @@ func (w *writer) holdOff(ctx context.Context, from, to int64) (letIn func(), err
 		if wait == nil {
 			break
 		}
-		if err := await(ctx, wait); err != nil {
-			return nil, err
+		if await(soon, wait) != nil {
+			return nil, ctx.Err()
 		}
 	}
 	letIn = func() {
@@ -207,9 +214,9 @@ func (w *writer) holdOff(ctx context.Context, from, to int64) (letIn func(), err
 		w.mu.Unlock()
 	}
 	// Writes in place that began before are not listed: they are accesses.
-	if err := w.quar.drain(ctx); err != nil {
+	if w.quar.drain(soon) != nil {
 		letIn()
-		return nil, err
+		return nil, ctx.Err()
 	}
 	return letIn, nil
 }

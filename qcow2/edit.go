@@ -3,7 +3,6 @@ package qcow2
 import (
 	"context"
 
-	"byre/block"
 	"byre/qcow2/layout"
 )
 
@@ -20,6 +19,8 @@ type edit struct {
 	absent func(from, to int64) bool
 	// refused hears the guest ranges of entries that were left alone. It is called under the lock.
 	refused func(from, to int64)
+	// alone: entries that a flight touches are refused instead of taken from it.
+	alone bool
 	// freed hears the guest clusters whose place was unlinked. Called under the lock; may be nil.
 	freed func(guest int64)
 }
@@ -87,6 +88,7 @@ func (w *writer) applyIn(s *slot, l1 int64, word uint64, from, to int64, e *edit
 		a, b := max(from, guest), min(to, guest+cs)
 		sa, sb := w.touched(guest, a, b)
 		now, unlink, ok := e.change(x, sa, sb)
+		ok = ok && !(e.alone && w.flyingLocked(a, b))
 		// A stream in flight cannot be linked in part: the caller writes its zeros behind it.
 		ok = ok && (b-a == cs || sb-sa == layout.Subclusters || !w.compressingLocked(guest))
 		switch {
@@ -113,10 +115,19 @@ func (w *writer) applyIn(s *slot, l1 int64, word uint64, from, to int64, e *edit
 	return to, nil
 }
 
+// flyingLocked reports whether a flight touches [from, to).
+func (w *writer) flyingLocked(from, to int64) bool {
+	cs := w.im.geo.ClusterSize()
+	for _, f := range w.mu.flights {
+		if from < f.end(cs) && f.guest < to {
+			return true
+		}
+	}
+	return false
+}
+
 // hasBacking reports whether guest offset off may show something of a backing file.
 func (w *writer) hasBacking(off int64) bool {
 	b := w.im.backing.Load()
 	return b == nil && w.im.needBacking() != nil || b != nil && off < b.Size()
 }
-
-var _ = block.EventNone

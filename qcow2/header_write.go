@@ -8,7 +8,8 @@ import (
 )
 
 // pokeHeader implements spaceHost: it changes a few fields that lie in one sector, in the file and then in memory. It
-// does not flush. When the write fails nobody knows which state the file has, so nothing more may be changed.
+// does not flush. When the write fails nobody knows which state the file has: if the fields name tables, nothing more may be
+// changed, because what goes to one table might be missing in the other.
 func (w *writer) pokeHeader(ctx context.Context, p layout.Poke, change func(h *layout.Header)) error {
 	im := w.im
 	h := im.Header()
@@ -17,8 +18,10 @@ func (w *writer) pokeHeader(ctx context.Context, p layout.Poke, change func(h *l
 		return err
 	}
 	if err := im.file.Write(ctx, h.EncodePoke(p), int64(p.Offset), 0); err != nil {
-		w.fail(block.Errorf(block.KindIO, "write header", im.path, int64(p.Offset),
-			"an earlier change of the header failed, its state is not known: %w", err))
+		if p != layout.PokeSize && p != layout.PokeIncompatible && p != pokeAutoclear {
+			w.fail(block.Errorf(block.KindIO, "write header", im.path, int64(p.Offset),
+				"an earlier change of the header failed, its state is not known: %w", err))
+		}
 		return err
 	}
 	im.mu.Lock()

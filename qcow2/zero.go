@@ -43,73 +43,63 @@ func (w *writer) zero(ctx context.Context, off, n int64, flags block.Flags) erro
 		}
 		return w.writeZeros(ctx, off, n)
 	}
-	// Ends that lie inside a subcluster: widen the range over them where that changes nothing. Writers are held off
-	// from the look until the entries say zero: what they have in flight is not theirs to lose.
-	var letIn func()
-	if from < a || b < to {
-		var err error
-		if letIn, err = w.holdOff(ctx, from&^(sub-1), (to+sub-1)&^(sub-1)); err != nil {
-			return err
-		}
-		defer func() {
-			if letIn != nil {
-				letIn()
-			}
-		}()
-	}
+	// What lies inside a subcluster at the ends.
 	var ends [2][2]int64
 	parts := ends[:0]
 	if a > b { // all in one subcluster
-		if ok, err := w.widens(ctx, from, to); err != nil {
-			return err
-		} else if ok {
-			a, b = from&^(sub-1), (to+sub-1)&^(sub-1)
-		} else {
-			parts, a, b = append(parts, [2]int64{from, to}), 0, 0
-		}
+		parts, a, b = append(parts, [2]int64{from, to}), 0, 0
 	} else {
 		if from < a {
-			ok, err := w.widens(ctx, from, a)
-			if err != nil {
-				return err
-			}
-			if ok {
-				a -= sub
-			} else {
-				parts = append(parts, [2]int64{from, a})
-			}
+			parts = append(parts, [2]int64{from, a})
 		}
 		if b < to {
-			ok, err := w.widens(ctx, b, to)
-			if err != nil {
-				return err
-			}
-			if ok {
-				b += sub
-			} else {
-				parts = append(parts, [2]int64{b, to})
-			}
+			parts = append(parts, [2]int64{b, to})
 		}
 	}
-	if len(parts) > 0 && flags&block.NoFallback != 0 {
+	left := parts[:0]
+	for _, p := range parts {
+		if ok, err := w.zeroAround(ctx, p[0], p[1]); err != nil {
+			return err
+		} else if !ok {
+			left = append(left, p)
+		}
+	}
+	if len(left) > 0 && flags&block.NoFallback != 0 {
 		return block.Errorf(block.KindUnsupported, "write zeroes", w.im.path, off, "not aligned to subclusters of %d bytes", sub)
 	}
 	if a < b {
-		held := letIn
-		letIn = nil
-		if err := w.zeroSubclusters(ctx, a, b, flags, held); err != nil {
+		if err := w.zeroSubclusters(ctx, a, b, flags); err != nil {
 			return err
 		}
-	} else if letIn != nil {
-		letIn()
-		letIn = nil
 	}
-	for _, p := range parts {
+	for _, p := range left {
 		if err := w.writeZeros(ctx, p[0], p[1]-p[0]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// zeroAround zeroes the whole subcluster around [from, to), which lies in one, if that is the same: its rest reads as
+// zeros, no data is stored there, and nobody is about to store some.
+func (w *writer) zeroAround(ctx context.Context, from, to int64) (ok bool, err error) {
+	if ok, err = w.widens(ctx, from, to); !ok || err != nil {
+		return false, err
+	}
+	sub := w.im.geo.SubclusterSize()
+	e := w.zeroEdit(false)
+	change := e.change
+	e.change = func(x l2Entry, a, b int) (l2Entry, bool, bool) {
+		t, _ := w.subType(x, a)
+		if k := readsAs(t); k != readsZero && k != readsBacking {
+			return x, false, false // written since
+		}
+		return change(x, a, b)
+	}
+	e.alone = true
+	e.refused = func(int64, int64) { ok = false }
+	err = w.apply(ctx, from&^(sub-1), (to+sub-1)&^(sub-1), e)
+	return ok, err
 }
 
 // widens reports whether zeroing the whole subcluster around [from, to), which lies in one, is the same: its rest reads
@@ -153,23 +143,19 @@ func (w *writer) writeZeros(ctx context.Context, off, n int64) error {
 	return nil
 }
 
-// zeroSubclusters zeroes [from, to), whole subclusters, by their entries. letIn, if not nil, ends a holdOff of the caller
-// and is called when the entries are in place.
-func (w *writer) zeroSubclusters(ctx context.Context, from, to int64, flags block.Flags, letIn func()) error {
-	defer func() {
-		if letIn != nil {
-			letIn()
-		}
-	}()
+// zeroSubclusters zeroes [from, to), whole subclusters, by their entries.
+func (w *writer) zeroSubclusters(ctx context.Context, from, to int64, flags block.Flags) error {
 	h := w.im.Header()
 	raw := w.im.geo.DataFile && h.HasAutoclear(layout.AutoclearRawData)
 	if raw {
-		// Who reads the data file alone must see zeros too, before the entries say so.
-		if letIn == nil {
-			var err error
-			if letIn, err = w.holdOff(ctx, from, to); err != nil {
-				return err
-			}
+		// Who reads the data file alone must see zeros too, before the entries say so. While a write is under way there
+		// the entries are left alone: they would hide what the write leaves in the data file.
+		letIn, err := w.holdOff(ctx, from, to)
+		if err != nil {
+			return err
+		}
+		if letIn != nil {
+			defer letIn()
 		}
 		d := w.im.DataFile()
 		if end := min(to, d.Size()); from < end {
@@ -177,6 +163,9 @@ func (w *writer) zeroSubclusters(ctx context.Context, from, to int64, flags bloc
 				return err
 			}
 			w.order.data.note()
+		}
+		if letIn == nil {
+			return nil
 		}
 	}
 	unmap := flags&block.MayUnmap != 0 && w.opts.Discard && !raw
@@ -192,10 +181,6 @@ func (w *writer) zeroSubclusters(ctx context.Context, from, to int64, flags bloc
 	}
 	if err := w.apply(ctx, from, to, e); err != nil {
 		return err
-	}
-	if letIn != nil {
-		letIn()
-		letIn = nil
 	}
 	for _, p := range refused {
 		if err := w.writeZeros(ctx, p[0], p[1]-p[0]); err != nil {
