@@ -54,6 +54,7 @@ func (c *checker) extend() error {
 		return c.failed(RepairFailed, "extend the file", c.extendTo, err)
 	}
 	c.fileSize = c.dev.Size()
+	c.size = max(c.size, (c.fileSize+layout.SectorSize-1)&^(layout.SectorSize-1))
 	return nil
 }
 

@@ -11,6 +11,9 @@ import (
 // old structures took. before is the result without the comparison.
 func (c *checker) rebuildAndRecount(before Result) error {
 	old := c.res
+	if err := c.extend(); err != nil {
+		return err
+	}
 	c.report(&Finding{Class: Note, Kind: Rebuilding})
 	if err := c.rebuildRefcounts(); err != nil {
 		return err
