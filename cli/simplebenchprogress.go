@@ -16,7 +16,6 @@ type benchProgress struct {
 	w     io.Writer // nil: quiet
 	live  bool
 	width int
-	last  int
 }
 
 func newBenchProgress(c *call, quiet bool) *benchProgress {
