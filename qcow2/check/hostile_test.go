@@ -95,6 +95,9 @@ func (s *sparse) check(limit uint64) {
 const exa = int64(1) << 60
 
 func TestClaimsTakeNeitherMemoryNorTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("large tables")
+	}
 	t.Run("tables of the largest sizes in holes of a huge file", func(t *testing.T) {
 		s := newSparse(t, 21, 0, 7*exa)
 		s.h.L1TableOffset, s.h.L1Size = 1<<40, layout.MaxL1Entries

@@ -20,7 +20,10 @@ func mutationCount() int {
 	if n, err := strconv.Atoi(os.Getenv("CHECK_MUTATIONS")); err == nil && n > 0 {
 		return n
 	}
-	return 330
+	if testing.Short() {
+		return 40
+	}
+	return 220
 }
 
 // mutator damages images in ways that look like metadata.

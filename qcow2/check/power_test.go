@@ -210,6 +210,9 @@ func TestAPowerCutDuringARepairIsRepaired(t *testing.T) {
 		total += n
 	}
 	mutated := 500
+	if testing.Short() {
+		mutated = 50
+	}
 	if os.Getenv("CHECK_MUTATIONS") != "" {
 		mutated = mutationCount()
 	}
