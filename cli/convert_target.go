@@ -3,7 +3,9 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"byre/block"
@@ -17,6 +19,7 @@ type convertTarget struct {
 	creation *image.Creation // nil with -n
 	path     string          // of the host file; "" if only options can say it
 	existed  bool            // there was something at path before
+	dataFile string          // an external data file that the creation makes; "" if none or if it was there before
 	created  bool            // it has been created
 	touched  bool            // writing has begun
 	image    *image.Image
@@ -24,6 +27,9 @@ type convertTarget struct {
 
 // prepareTarget checks everything that can be checked before anything is written.
 func (v *conversion) prepareTarget() (*convertTarget, error) {
+	if err := v.checkBitmaps(); err != nil {
+		return nil, err
+	}
 	t := &convertTarget{v: v, path: hostPath(v.target)}
 	if v.o.has("no-create") {
 		if v.o.has("target-image-opts") {
@@ -44,6 +50,25 @@ func (v *conversion) prepareTarget() (*convertTarget, error) {
 	return t, nil
 }
 
+// checkBitmaps refuses to leave bitmaps behind that are to be copied.
+func (v *conversion) checkBitmaps() error {
+	if !v.o.has("bitmaps") {
+		return nil
+	}
+	q := v.sources[0].QCOW2()
+	if q == nil {
+		return fmt.Errorf("--bitmaps: images of format %s hold no bitmaps", v.sources[0].Format())
+	}
+	info, err := q.Info(v.c.Context)
+	if err != nil {
+		return err
+	}
+	if n := len(info.Bitmaps); n > 0 {
+		return fmt.Errorf("--bitmaps: the source has %d persistent bitmaps, and this version does not copy them", n)
+	}
+	return nil
+}
+
 // hostPath is the path that a plain name of a file stands for.
 func hostPath(name string) string {
 	for _, p := range []string{"file:", "host_device:"} {
@@ -60,9 +85,17 @@ func (t *convertTarget) plan() (err error) {
 	t.creation, err = image.NewCreation(v.c.Context, v.target, image.CreateOptions{
 		Format: v.outFormat, Size: size, Options: v.create,
 		BackingFile: v.o.value("backing", ""), BackingFormat: v.o.value("backing-format", ""),
-	}, append(v.o.shared(), image.WithCache(t.cache()))...)
+	}, append(v.o.shared(), image.WithCache(image.CacheUnsafe))...) // what is flushed at the end includes this
 	if err != nil {
 		return fmt.Errorf("Could not create '%s': %s", v.target, reason(err, v.target))
+	}
+	if name := v.create["data_file"]; name != "" {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(t.path), name)
+		}
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			t.dataFile = name
+		}
 	}
 	return nil
 }
@@ -108,7 +141,11 @@ func (t *convertTarget) open() error {
 func (t *convertTarget) abandon(err error) error {
 	switch {
 	case t.created && !t.existed:
-		if e := os.Remove(t.path); e != nil {
+		e := os.Remove(t.path)
+		if t.dataFile != "" && e == nil {
+			e = os.Remove(t.dataFile)
+		}
+		if e != nil {
 			return errors.Join(err, fmt.Errorf("the incomplete target could not be removed: %w", e))
 		}
 	case t.created || t.touched:

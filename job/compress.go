@@ -31,8 +31,9 @@ const (
 	partStream                 // compressed
 )
 
-// compress compresses p, which begins at a cluster and ends with one or with the disk.
-func (w *worker) compress(p []byte) (err error) {
+// compress compresses p, which begins at a cluster and ends with one or with the source. What a longer target has
+// behind the source in the same cluster must stay, so that one is not compressed.
+func (w *worker) compress(p []byte, off int64) (err error) {
 	c := w.c
 	if w.compressor == nil {
 		if w.compressor, err = c.dst.NewCompressor(); err != nil {
@@ -45,12 +46,14 @@ func (w *worker) compress(p []byte) (err error) {
 		q := part{n: n, kind: partPlain, from: len(w.out)}
 		if c.o.Sparse > 0 && isZero(p[:n]) {
 			q.kind = partZero
+		} else if n < c.align && off+n < c.dst.Size() {
+			q.kind = partPlain
 		} else if stream, ok := w.compressor.Compress(w.out, w.whole(p[:n])); ok {
 			w.out, q.kind = stream, partStream
 		}
 		q.to = len(w.out)
 		w.parts = append(w.parts, q)
-		p = p[n:]
+		p, off = p[n:], off+n
 	}
 	return nil
 }

@@ -51,15 +51,16 @@ type ConvertOptions struct {
 }
 
 const (
-	defaultUnit = 1 << 20
-	maxUnit     = 16 << 20
-	offloadUnit = 4 << 20
-	shareUnit   = 256 << 20
-	blockSize   = 4096 // sharing wants offsets in units of the file system's blocks, which are this or fail
+	defaultUnit  = 1 << 20
+	compressUnit = 256 << 10
+	maxUnit      = 16 << 20
+	offloadUnit  = 4 << 20
+	shareUnit    = 256 << 20
+	blockSize    = 4096 // sharing wants offsets in units of the file system's blocks, which are this or fail
 )
 
-// maxBuffers bounds the memory of all workers together.
-const maxBuffers = 48 << 20
+// maxMemory bounds the memory of all workers together, as far as it is theirs.
+const maxMemory = 64 << 20
 
 // converter is one run of Convert.
 type converter struct {
@@ -120,10 +121,13 @@ func (c *converter) measure() {
 	g := c.dst.Geometry()
 	c.align = max(g.ClusterSize, 1)
 	c.unit = max(defaultUnit, c.align)
+	if c.o.Compress {
+		c.unit = max(compressUnit, c.align)
+	}
 	if c.o.Offload == OffloadCopy {
 		c.unit = max(c.unit, offloadUnit)
 	}
-	if c.o.Sparse > c.unit { // so that runs of that length are seen
+	if c.o.Sparse > c.unit && !c.o.Compress { // so that runs of that length are seen
 		c.unit = min((c.o.Sparse+c.align-1)/c.align*c.align, max(maxUnit, c.align))
 	}
 	c.grain = max(c.align, g.ZeroAlign, g.RequestAlign)
@@ -143,7 +147,15 @@ func (c *converter) workers() int {
 	if n <= 0 {
 		n = max(2*runtime.GOMAXPROCS(0), 8)
 	}
-	return max(1, min(n, int(maxBuffers/c.unit)))
+	return max(1, min(n, int(maxMemory/c.workerMemory())))
+}
+
+// workerMemory is about what a worker takes. A compressor keeps tables and some copies of what it works on.
+func (c *converter) workerMemory() int64 {
+	if c.o.Compress {
+		return 2*c.unit + 2<<20 + 8*c.align
+	}
+	return c.unit
 }
 
 // prepare makes the target read as zeros if that is quick, and counts the data for the progress.

@@ -94,7 +94,7 @@ func (c *converter) copy(ctx context.Context, u *unit, w *worker) error {
 		return err
 	}
 	if c.o.Compress {
-		if err := w.compress(p); err != nil {
+		if err := w.compress(p, u.off); err != nil {
 			return err
 		}
 		return c.inTurn(ctx, u, func() error { return w.store(ctx, p, u.off) })
