@@ -171,20 +171,34 @@ func (q *Queue) submitLocked() {
 func (q *Queue) lead(r *Request) {
 	for {
 		q.enter()
-		woken, mine, next := q.collect(r)
+		woken, mine := q.collect(r)
 		for i := range woken {
 			q.awake[i].wake <- struct{}{}
 		}
-		if next != nil { // last, because the arrays are its own from here on
-			next.wake <- struct{}{}
-		}
 		if mine {
+			q.handOver()
 			return
 		}
 		if woken > 0 {
 			q.gather(2*woken + 2)
 		}
 	}
+}
+
+// handOver gives the lead to one that still waits, or to nobody. Not before the last wake-up: the arrays belong to the
+// leader.
+func (q *Queue) handOver() {
+	q.mu.Lock()
+	next := q.mu.flying.tail // the youngest will lead for longest
+	if next == nil {
+		q.mu.leading = false
+		q.mu.idle.Broadcast()
+		q.mu.Unlock()
+		return
+	}
+	next.lead = true
+	q.mu.Unlock()
+	next.wake <- struct{}{}
 }
 
 // gather lets the goroutines that were just woken queue their next requests, so that one entry serves all of them
@@ -248,9 +262,9 @@ func (q *Queue) enter() {
 	}
 }
 
-// collect takes the completions that are there. It returns how many goroutines of q.awake to wake, whether r was among
-// the completed, and if so who is to lead next.
-func (q *Queue) collect(r *Request) (woken int, mine bool, next *Request) {
+// collect takes the completions that are there. It returns how many goroutines of q.awake to wake, and whether r was
+// among the completed.
+func (q *Queue) collect(r *Request) (woken int, mine bool) {
 	n := q.k.Reap(q.reaped[:])
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -274,18 +288,10 @@ func (q *Queue) collect(r *Request) (woken int, mine bool, next *Request) {
 		q.stageLocked(p)
 	}
 	q.mu.expected = woken
-	if !mine {
-		return woken, false, nil
+	if mine {
+		q.mu.expected++
 	}
-	q.mu.expected++ // the leader itself
-	// The youngest will lead for longest.
-	if next = q.mu.flying.tail; next != nil {
-		next.lead = true
-		return woken, true, next
-	}
-	q.mu.leading = false
-	q.mu.idle.Broadcast()
-	return woken, true, nil
+	return woken, mine
 }
 
 // Entries is how often the kernel was entered to submit or to wait, which may be two system calls at once.

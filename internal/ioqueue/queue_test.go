@@ -184,6 +184,32 @@ func TestEveryRequestGetsItsOwnResultWhateverTheOrderAndDepth(t *testing.T) {
 	}
 }
 
+// The kernel often runs empty here, so that the lead is given up and taken again while goroutines are being woken.
+func TestResultsAreNotMixedUpWhenTheQueueRunsEmpty(t *testing.T) {
+	k := newFake(t, 8, func(r *Request) int64 { return r.Off })
+	q := New(k)
+	within(t, func() {
+		var wg sync.WaitGroup
+		for w := range int64(6) {
+			wg.Go(func() {
+				r := &Request{}
+				for i := range int64(4000) {
+					r.Off = w<<32 | i
+					if n, err := q.Do(r); err != nil || int64(n) != r.Off {
+						t.Errorf("request %#x got %#x, %v", r.Off, n, err)
+						return
+					}
+					for spin := (i*7 + w) % 40; spin > 0; spin-- {
+						runtime.Gosched()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		q.Close()
+	})
+}
+
 func TestRequestsOfSeveralGoroutinesAreInFlightTogether(t *testing.T) {
 	var held sync.WaitGroup
 	held.Add(1)
