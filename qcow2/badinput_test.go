@@ -76,12 +76,6 @@ func sampleImage(t testing.TB, options string, bitmap bool) *mem.File {
 // be bounded whatever the image says.
 func exercise(t testing.TB, f *mem.File) []byte {
 	t.Helper()
-	start := time.Now()
-	defer func() {
-		if d := time.Since(start); d > 20*time.Second {
-			t.Errorf("took %v", d)
-		}
-	}()
 	im, err := openMem(f)
 	if err != nil {
 		wantKind(t, err)
