@@ -430,9 +430,13 @@ func TestWhateverArrivesWhileARequestIsHeldEndsInOneOfTheOrders(t *testing.T) {
 
 func TestAFailureOfOneOfTwoRequestsHurtsNobodyElse(t *testing.T) { stageAll(t, true) }
 
-// stageAll runs a random choice of the cases over all flavours: about 300, or as many as BYRE_STAGE_CASES says.
+// stageAll runs a random choice of the cases over all flavours: about 150 (40 if short), or as many as BYRE_STAGE_CASES
+// says.
 func stageAll(t *testing.T, fail bool) {
-	n := 300
+	n := 150
+	if testing.Short() {
+		n = 40
+	}
 	if s := os.Getenv("BYRE_STAGE_CASES"); s != "" {
 		var err error
 		if n, err = strconv.Atoi(s); err != nil {

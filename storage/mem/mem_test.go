@@ -50,7 +50,7 @@ func TestRandomRequestsEqualAFlatArrayAlsoInClones(t *testing.T) {
 		pairs := []pair{{first.Open(Options{}), &model{}}}
 		for range 300 {
 			p := pairs[r.IntN(len(pairs))]
-			off, n := r.Int64N(600<<10), 1+r.Int64N(1<<(1+r.IntN(17)))
+			off, n := r.Int64N(100<<10), 1+r.Int64N(1<<(1+r.IntN(15)))
 			switch r.IntN(8) {
 			case 0, 1, 2:
 				b := make([]byte, n)
