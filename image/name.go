@@ -58,9 +58,7 @@ func nameTree(name string, parse bool) (Tree, error) {
 		return Tree{"driver": "file", "filename": name}, nil
 	case "file":
 		path := strings.TrimPrefix(name, "file:")
-		if strings.HasPrefix(path, "//") { // file:///path is a URI
-			path = path[2:]
-		}
+		path = strings.TrimPrefix(path, "//") // file:///path is a URI
 		return Tree{"driver": "file", "filename": path}, nil
 	case "host_device", "host_cdrom":
 		return Tree{"driver": p, "filename": name[len(p)+1:]}, nil

@@ -91,11 +91,6 @@ func (c *cache) writeBack(ctx context.Context, keep int64) error {
 	return err
 }
 
-// writeSlot writes one slice if it is dirty. The caller holds a pin.
-func (c *cache) writeSlot(ctx context.Context, s *slot) error {
-	return c.writeRun(ctx, []*slot{s})
-}
-
 // takeDirty collects the dirty slots, each with a pin, sorted by offset. A
 // slot that is cleaned and dirtied again meanwhile may be listed twice: that
 // does no harm.

@@ -331,13 +331,6 @@ func (s *space) giveBack(c clusters) {
 	s.mu.claimed.add(c.at, c.n)
 }
 
-// refcount is the count of a cluster as it must be assumed after a crash: too high by what is in quarantine.
-func (s *space) refcount(ctx context.Context, c int64) (uint64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.refs.get(ctx, c)
-}
-
 // addRefs raises the counts of clusters that are in use already.
 func (s *space) addRefs(ctx context.Context, c clusters) error {
 	s.mu.Lock()

@@ -23,14 +23,13 @@ type IOCB struct {
 	data     uint64
 	keyFlags [2]uint32 // key (0) and RWF_ flags; which comes first depends on the byte order
 	opcode   uint16
-	prio     int16
+	_        int16 // priority
 	fd       uint32
 	buf      uint64
 	nbytes   uint64
 	off      int64
 	_        uint64
-	flags    uint32
-	resFD    uint32
+	_        [2]uint32 // flags and the descriptor of an eventfd
 }
 
 var flagsSlot = func() int {

@@ -12,4 +12,4 @@ package aio
 import "errors"
 
 // ErrUnsupported says that this system offers no native AIO; errors of New wrap it.
-var ErrUnsupported = errors.New("Linux native AIO is not available")
+var ErrUnsupported = errors.New("native AIO of Linux is not available")

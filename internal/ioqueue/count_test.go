@@ -7,7 +7,7 @@ import "sync/atomic"
 // counting counts what a queue asks of its kernel.
 type counting struct {
 	Kernel
-	submits, enters, waits, reaps, reaped, empty atomic.Int64
+	submits, enters, waits, reaps, reaped atomic.Int64
 }
 
 func (c *counting) Submit() error { c.submits.Add(1); return c.Kernel.Submit() }
