@@ -24,6 +24,22 @@ func (im *Image) Device() *block.Device {
 	return im.top.dev
 }
 
+// Layer is one image of a backing chain.
+type Layer struct {
+	Filename string
+	Format   string
+	Device   *block.Device // what this layer and those below it hold
+}
+
+// Layers lists the backing chain as it is open, the image itself first. With WithSnapshot the first device is that of
+// the active state all the same.
+func (im *Image) Layers() (out []Layer) {
+	for n := im.top; n != nil; n = n.backing {
+		out = append(out, Layer{n.name(), n.driver, n.dev})
+	}
+	return out
+}
+
 // QCOW2 is the engine of a qcow2 image, for what only this format has; nil for other formats.
 func (im *Image) QCOW2() *qcow2.Image {
 	q, _ := im.top.dev.Driver().(*qcow2.Image)

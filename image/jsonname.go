@@ -62,8 +62,14 @@ func writeNode(b *strings.Builder, n *node) {
 			fields[c.name] = func() { writeNode(b, c.node) }
 		}
 	}
-	if n.backing != nil && n.backingOverridden {
-		fields["backing"] = func() { writeNode(b, n.backing) }
+	if n.backingOverridden {
+		fields["backing"] = func() {
+			if n.backing == nil {
+				b.WriteString("null")
+				return
+			}
+			writeNode(b, n.backing)
+		}
 	}
 	b.WriteByte('{')
 	for i, k := range slices.SortedFunc(maps.Keys(fields), CompareKeys) {

@@ -196,6 +196,9 @@ func (o *opener) openTree(t Tree, r role) (*node, error) {
 	if err := takeCommon(t, &r); err != nil {
 		return nil, err
 	}
+	if r.writable && r.forceShare {
+		return nil, invalidf("force-share is for images that are opened read-only")
+	}
 	n, err := open(o, t, r)
 	if below, ok := t[probedKey].(*node); ok && err != nil {
 		below.dev.Close()

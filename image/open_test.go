@@ -132,8 +132,17 @@ func TestAProbedRawImageWarnsAndIsGuardedWhenItIsWritten(t *testing.T) {
 	if _, err := im.WriteAt([]byte("QFI\xfb\x00\x00\x00\x03"), 0); !errors.Is(err, block.ErrInvalid) || !strings.Contains(err.Error(), "qcow2") {
 		t.Errorf("a qcow2 header was written: %v", err)
 	}
-	if _, err := im.WriteAt([]byte("hello"), 0); err != nil {
+	// A text that a look behind the first sector would take for another format.
+	for off := int64(0); off < 512; off += 64 {
+		if _, err := im.WriteAt([]byte("#"+strings.Repeat("x", 62)+"\n"), off); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := im.WriteAt([]byte("version=1\n"), 512); err != nil {
 		t.Error(err)
+	}
+	if again := mustOpen(t, path, image.WithForceShare()); again.Format() != "raw" {
+		t.Errorf("the guest turned the image into one of format %s", again.Format())
 	}
 	warned = nil
 	mustOpen(t, writeFile(t, "y.img", make([]byte, 512)), warn)

@@ -6,13 +6,15 @@ import (
 	"strings"
 )
 
-// ProbeSize is how many bytes of the front of a file decide its format.
-const ProbeSize = 2048
+// ProbeSize is how many bytes of the front of a file decide its format: one sector, which is also what the guard of
+// images that were probed as raw watches. Bytes behind it must not matter.
+const ProbeSize = 512
 
 // Probe names the format of an image by its first bytes (up to [ProbeSize]; fewer at the end of a short file) and, for
 // the one format without a signature in front, by its name. Whatever no signature claims is "raw". The answer may be a
 // format that this package cannot open.
 func Probe(front []byte, name string) string {
+	front = front[:min(len(front), ProbeSize)]
 	for _, p := range probes {
 		if p.match(front) {
 			return p.format

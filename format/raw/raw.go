@@ -178,14 +178,19 @@ func (d *Driver) guard(ctx context.Context, iov [][]byte, off int64) error {
 	return nil
 }
 
-// ZeroAt zeroes through; the guard does not mind zeros.
+// ZeroAt zeroes through. Zeros in a part of the first sector can be the last step to another format, too.
 func (d *Driver) ZeroAt(ctx context.Context, off, n int64, flags block.Flags) error {
+	if d.opt.Guess != nil && off < sector && n < sector {
+		if err := d.guard(ctx, [][]byte{make([]byte, n)}, off); err != nil {
+			return err
+		}
+	}
 	return d.file.Zero(ctx, off+d.opt.Offset, n, flags)
 }
 
 // DiscardAt discards what the file has of the range.
 func (d *Driver) DiscardAt(ctx context.Context, off, n int64) error {
-	if n = d.tail(off+d.opt.Offset, n); n == 0 {
+	if n = d.tail(off+d.opt.Offset, n); n == 0 || d.opt.Guess != nil && off < sector && n < sector {
 		return nil
 	}
 	return d.file.Discard(ctx, off+d.opt.Offset, n)

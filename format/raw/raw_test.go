@@ -142,7 +142,7 @@ func TestAGuessedImageCannotBeMadeToLookLikeAnotherFormat(t *testing.T) {
 		if len(first) != 512 {
 			t.Errorf("the guard looked at %d bytes", len(first))
 		}
-		if bytes.HasPrefix(first, []byte("MAGIC")) {
+		if bytes.HasPrefix(first, []byte("MAGIC")) || bytes.HasPrefix(first, []byte("ZERO\x00")) {
 			return "evil"
 		}
 		return ""
@@ -166,6 +166,15 @@ func TestAGuessedImageCannotBeMadeToLookLikeAnotherFormat(t *testing.T) {
 		if step.refused && !bytes.Equal(before, f.Bytes()) {
 			t.Errorf("writing %.8q at %d was refused, but something was written", step.s, step.off)
 		}
+	}
+	if err := write("ZEROS", 0); err != nil {
+		t.Error(err)
+	}
+	if err := dev.Zero(ctx, 4, 1, 0); err == nil {
+		t.Error("zeros completed the magic")
+	}
+	if err := dev.Discard(ctx, 4, 1); err != nil || !bytes.HasPrefix(f.Bytes(), []byte("ZEROS")) {
+		t.Errorf("a discard completed the magic, %v", err)
 	}
 	if err := dev.Zero(ctx, 0, 512, 0); err != nil {
 		t.Errorf("zeros were refused: %v", err)
