@@ -37,11 +37,11 @@ func (f *flaky) Event(_ context.Context, e block.Event) error {
 func TestEveryReadThatFailsIsReportedAndSpoilsNothing(t *testing.T) {
 	f := sampleImage(t, "cluster_size=4096", true)
 	base := bytes.Repeat([]byte{0xbb}, 1<<20)
-	read := func(failAt int64) (reads int64, err error, again error, b []byte) {
+	read := func(failAt int64) (reads int64, b []byte, first, again error) {
 		d := &flaky{Driver: f.Open(mem.Options{ReadOnly: true}), failAt: failAt}
 		im, err := Open(ctx, block.NewDevice(d), Options{})
 		if err != nil {
-			return 0, err, nil, nil
+			return 0, nil, err, nil
 		}
 		low := mem.NewFile("base", 0)
 		if _, err := low.WriteAt(base, 0); err != nil {
@@ -67,16 +67,17 @@ func TestEveryReadThatFailsIsReportedAndSpoilsNothing(t *testing.T) {
 			}
 			return dev.Read(ctx, b, 0)
 		}
-		err = all()
+		first = all()
 		reads = d.reads.Load()
-		return reads, err, all(), b
+		again = all()
+		return reads, b, first, again
 	}
-	total, err, _, want := read(0)
+	total, want, err, _ := read(0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := int64(1); i <= total; i++ {
-		_, err, again, b := read(i)
+		_, b, err, again := read(i)
 		if !errors.Is(err, errInjected) || block.KindOf(err) != block.KindIO {
 			t.Fatalf("read %d of %d failed, and the result is %v", i, total, err)
 		}
