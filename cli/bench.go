@@ -19,7 +19,7 @@ func init() {
 		name:    "bench",
 		summary: "run a workload on an image and measure it",
 		operand: "FILE",
-		common:  optFormat | optImageOpts | optForceShare | optObject | optCache | optAIO | optQuiet | optOutput,
+		common:  optFormat | optImageOpts | optForceShare | optObject | optCache | optAIO | optQuiet | optOutput | optPolicies,
 		opts: []opt{
 			{short: 'c', long: "count", arg: needArg, name: "COUNT", help: "number of requests (75000)"},
 			{short: 'd', long: "depth", arg: needArg, name: "DEPTH", help: "requests in flight (64)"},

@@ -15,7 +15,7 @@ import (
 func init() {
 	register(verb{
 		name: "convert", summary: "copy one or several images into a new one", operand: "FILE… TARGET",
-		common: optObject | optImageOpts | optFormat | optForceShare | optCache | optSrcCache | optQuiet | optProgress | optAIO,
+		common: optObject | optImageOpts | optFormat | optForceShare | optCache | optSrcCache | optQuiet | optProgress | optAIO | optPolicies,
 		max:    -1,
 		opts: []opt{
 			{short: 'O', long: "output-format", arg: needArg, name: "FMT", help: "format of TARGET; default: raw"},

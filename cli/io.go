@@ -22,7 +22,7 @@ func init() {
 		name:    "io",
 		summary: "run commands that read, write and break an image, as qemu-io does",
 		operand: "[FILE]",
-		common:  optFormat | optImageOpts | optObject | optForceShare | optAIO,
+		common:  optFormat | optImageOpts | optObject | optForceShare | optAIO | optPolicies,
 		opts:    ioOpts,
 		max:     1,
 		note:    "'-c help' lists the commands. Without -c they are read from standard input.",

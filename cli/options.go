@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"byre/block"
 	"byre/image"
@@ -24,6 +25,7 @@ const (
 	optQuiet                         // -q
 	optProgress                      // -p
 	optOutput                        // --output=human|json
+	optPolicies                      // --zero-policy, --dependency of what is written
 )
 
 // commonOpts are the common options as getopt and the help see them.
@@ -41,6 +43,10 @@ var commonOpts = []struct {
 	{optQuiet, opt{short: 'q', long: "quiet", help: "print errors only"}},
 	{optProgress, opt{short: 'p', long: "progress", arg: optArg, name: "FORM", help: "show progress: plain (default), auto (a bar on a terminal), none"}},
 	{optOutput, opt{long: "output", arg: needArg, name: "FORM", help: "print for people (human) or programs (json)"}},
+	{optPolicies, opt{long: "zero-policy", arg: needArg, name: "POLICY",
+		help: "how zeros get into new clusters: auto, range (zero-range), write"}},
+	{optPolicies, opt{long: "dependency", arg: needArg, name: "RULE",
+		help: "which writes to one cluster wait for each other: strict, relaxed, joined"}},
 	{0, opt{long: "untrusted", help: "open no file that an image refers to"}},
 	{0, opt{short: 'h', long: "help", help: "print this help"}},
 }
@@ -73,6 +79,8 @@ type options struct {
 	json       bool         // --output=json
 	untrusted  bool
 	secrets    secrets
+	zeroPolicy string
+	dependency string
 }
 
 // parse reads the command line of c's verb. If done, the verb has been answered (help, usage error) and code is its
@@ -133,9 +141,7 @@ func (o *options) take(p parsed) (err error) {
 		_, err = image.ParseCacheMode(p.value)
 	case "aio":
 		o.aio = p.value
-		if !slices.Contains([]string{"threads", "native", "io_uring"}, p.value) {
-			err = fmt.Errorf("unknown I/O engine '%s'", p.value)
-		}
+		err = isOneOf(p, "threads", "native", "io_uring")
 	case "quiet":
 		o.quiet = true
 	case "progress":
@@ -145,12 +151,26 @@ func (o *options) take(p parsed) (err error) {
 		if !o.json && p.value != "human" {
 			err = errors.New("--output wants human or json")
 		}
+	case "zero-policy":
+		o.zeroPolicy = p.value
+		err = isOneOf(p, "auto", "range", "write")
+	case "dependency":
+		o.dependency = p.value
+		err = isOneOf(p, "strict", "relaxed", "joined")
 	case "untrusted":
 		o.untrusted = true
 	default:
 		panic("cli: option " + p.key + " was parsed but is not handled")
 	}
 	return err
+}
+
+// isOneOf checks the value of an option that has a set of them.
+func isOneOf(p parsed, allowed ...string) error {
+	if slices.Contains(allowed, p.value) {
+		return nil
+	}
+	return fmt.Errorf("--%s: '%s' is not one of %s", p.key, p.value, strings.Join(allowed, ", "))
 }
 
 // has tells whether one of the verb's own options was given.
@@ -194,7 +214,7 @@ func (o *options) size(key string, def int64) (int64, error) {
 // shared are the image options that hold for every image the run opens: the gate, secrets, warnings, the engine.
 func (o *options) shared() []image.Option {
 	opts := []image.Option{image.WithGate(image.AllowReferences), image.WithWarnings(o.c.warn),
-		image.WithSecrets(o.secrets.find)}
+		image.WithSecrets(o.secrets.find), image.WithZeroPolicy(o.zeroPolicy), image.WithDependency(o.dependency)}
 	if o.untrusted {
 		opts[0] = image.WithGate(image.DenyReferences)
 	}

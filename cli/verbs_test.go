@@ -74,6 +74,7 @@ func TestWrongCommandLinesFailWithAHint(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"nosuch"}, {"--nosuch"}, {"info"}, {"info", "a", "b"}, {"info", "-x", "a"}, {"info", "--output=xml", "a"},
 		{"info", "--output"}, {"map", "--start-offset=-1", "a"}, {"info", "--image-opts", "-f", "raw", "a"},
+		{"bench", "--zero-policy=x", "a"}, {"bench", "--dependency=x", "a"}, {"bench", "-i", "x", "a"},
 		{"info", "--object", "secret", "a"}, {"info", "--object", "nosuch,id=x", "a"}, {"-T"},
 	} {
 		code, out, errs := run(t, append([]string{"qemu-img"}, args...)...)

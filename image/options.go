@@ -39,6 +39,8 @@ type config struct {
 	hasSnapshot  bool
 	overrides    Tree
 	warn         func(Warning)
+	zeroPolicy   string // of qcow2 layers without the option
+	dependency   string
 	secrets      func(id string) ([]byte, error)
 	cacheBytes   int64
 	check        bool // only the file is opened, for OpenForCheck
@@ -103,6 +105,12 @@ func WithOption(key string, value any) Option {
 
 // WithWarnings hears about what is odd but no error.
 func WithWarnings(f func(w Warning)) Option { return func(c *config) { c.warn = f } }
+
+// WithZeroPolicy says how qcow2 layers get zeros into new clusters: "auto", "range" or "write".
+func WithZeroPolicy(policy string) Option { return func(c *config) { c.zeroPolicy = policy } }
+
+// WithDependency says which writes of qcow2 layers wait for each other: "strict", "relaxed" or "joined".
+func WithDependency(rule string) Option { return func(c *config) { c.dependency = rule } }
 
 // WithSecrets finds passphrases by the id that options name them by.
 func WithSecrets(f func(id string) ([]byte, error)) Option { return func(c *config) { c.secrets = f } }

@@ -14,7 +14,7 @@ func (o *opener) qcow2Options(t Tree, r role) (opt qcow2.Options, err error) {
 	if err := cacheOptions(t, &opt); err != nil {
 		return opt, err
 	}
-	return opt, writeOptions(t, &opt.Write, r)
+	return opt, o.writeOptions(t, &opt.Write, r)
 }
 
 // cacheOptions: the caches of L2 tables and refcount blocks share one budget here, so their sizes add up.
@@ -48,7 +48,7 @@ func cacheOptions(t Tree, opt *qcow2.Options) error {
 }
 
 // writeOptions are the choices of an image that is written.
-func writeOptions(t Tree, w *qcow2.WriteOptions, r role) error {
+func (o *opener) writeOptions(t Tree, w *qcow2.WriteOptions, r role) error {
 	if _, given := t["lazy-refcounts"]; given {
 		lazy, err := t.takeBool("lazy-refcounts", false)
 		if err != nil {
@@ -70,25 +70,39 @@ func writeOptions(t Tree, w *qcow2.WriteOptions, r role) error {
 		*b.dst = v
 	}
 	w.KeepSnapshotSpace, w.PunchOther = !keep, other
-	if s, err := t.takeString("dependency"); err != nil {
+	if err := o.policies(t, w); err != nil {
 		return err
-	} else if s != "" {
-		d, ok := qcow2.ParseDependency(s)
-		if !ok {
-			return invalidf("option \"dependency\": %q is not one of strict, relaxed, joined", s)
-		}
-		w.Dependency = d
-	}
-	if s, err := t.takeString("zero-policy"); err != nil {
-		return err
-	} else if s != "" {
-		z, ok := qcow2.ParseZeroPolicy(s)
-		if !ok {
-			return invalidf("option \"zero-policy\": %q is not one of auto, range, write", s)
-		}
-		w.ZeroPolicy = z
 	}
 	return overlapOptions(t, w)
+}
+
+// policies takes the rules that have names; the options of Open stand in where the layer has none.
+func (o *opener) policies(t Tree, w *qcow2.WriteOptions) error {
+	for _, p := range []struct {
+		key, def, names string
+		set             func(s string) bool
+	}{
+		{"dependency", o.cfg.dependency, "strict, relaxed, joined", func(s string) (ok bool) {
+			w.Dependency, ok = qcow2.ParseDependency(s)
+			return ok
+		}},
+		{"zero-policy", o.cfg.zeroPolicy, "auto, range, write", func(s string) (ok bool) {
+			w.ZeroPolicy, ok = qcow2.ParseZeroPolicy(s)
+			return ok
+		}},
+	} {
+		s, err := t.takeString(p.key)
+		if err != nil {
+			return err
+		}
+		if s == "" {
+			s = p.def
+		}
+		if s != "" && !p.set(s) {
+			return invalidf("%s %q is not one of %s", p.key, s, p.names)
+		}
+	}
+	return nil
 }
 
 // overlapParts are the structures that overlap checks know, from the cheapest to check on.
