@@ -59,9 +59,6 @@ func (c *IOCB) PrepFdatasync(fd int, data uint64) {
 	c.prep(cmdFDSync, fd, nil, 0, 0, data)
 }
 
-// UserData is what the block's completion will carry.
-func (c *IOCB) UserData() uint64 { return c.data }
-
 // Completion is the end of one request: Result is a byte count or a negated errno.
 type Completion struct {
 	UserData uint64

@@ -16,9 +16,8 @@ func NewAIO(fd, depth int) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &aioKernel{ctx: c, fd: fd, blocks: make([]aio.IOCB, depth), bytes: make([]int64, depth), failed: make([]atomic.Int64, depth)}
-	k.mu.staged = make([]*aio.IOCB, 0, depth)
-	k.submit.batch = make([]*aio.IOCB, 0, depth)
+	k := &aioKernel{ctx: c, fd: fd, blocks: make([]aio.IOCB, depth), failed: make([]atomic.Int64, depth)}
+	k.mu.staged, k.submit.batch = newBatch(depth), newBatch(depth)
 	return New(k), nil
 }
 
@@ -26,63 +25,83 @@ type aioKernel struct {
 	ctx    *aio.Context
 	fd     int
 	blocks []aio.IOCB     // by slot
-	bytes  []int64        // by slot: length of the request
 	failed []atomic.Int64 // by slot: negated errno that io_submit gave instead of taking the block, else 0
 	buf    [reapBatch]aio.Completion
 
 	mu struct {
 		sync.Mutex
-		staged []*aio.IOCB
+		staged batch
 	}
 	submit struct {
 		sync.Mutex
-		batch []*aio.IOCB
+		batch batch
 	}
 }
+
+// batch is a run of blocks as io_submit takes them. What is asked of a block while submitting stands beside it: the
+// kernel may have completed it, and its slot be in use again, before io_submit returns.
+type batch struct {
+	blocks []*aio.IOCB
+	info   []blockInfo
+}
+
+type blockInfo struct {
+	slot  uint32
+	bytes int64
+}
+
+func newBatch(n int) batch { return batch{make([]*aio.IOCB, 0, n), make([]blockInfo, 0, n)} }
+
+func (b *batch) reset() { b.blocks, b.info = b.blocks[:0], b.info[:0] }
+func (b *batch) add(o batch) {
+	b.blocks, b.info = append(b.blocks, o.blocks...), append(b.info, o.info...)
+}
+func (b *batch) skip(n int) { b.blocks, b.info = b.blocks[n:], b.info[n:] }
 
 func (k *aioKernel) Depth() int { return len(k.blocks) }
 
 func (k *aioKernel) Stage(r *Request, slot uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	b := &k.blocks[slot]
-	k.bytes[slot] = 0
-	for i := range r.Iov {
-		k.bytes[slot] += int64(r.Iov[i].Len)
-	}
 	if r.Op == OpRead {
 		b.PrepReadv(k.fd, r.Iov, r.Off, r.RWF, uint64(slot))
 	} else {
 		b.PrepWritev(k.fd, r.Iov, r.Off, r.RWF, uint64(slot))
 	}
-	k.mu.Lock()
-	k.mu.staged = append(k.mu.staged, b)
-	k.mu.Unlock()
+	info := blockInfo{slot: slot}
+	for i := range r.Iov {
+		info.bytes += int64(r.Iov[i].Len)
+	}
+	k.mu.staged.blocks = append(k.mu.staged.blocks, b)
+	k.mu.staged.info = append(k.mu.staged.info, info)
 }
 
 func (k *aioKernel) Submit() error {
 	k.submit.Lock()
 	defer k.submit.Unlock()
+	k.submit.batch.reset()
 	k.mu.Lock()
-	k.submit.batch, k.mu.staged = k.mu.staged, k.submit.batch[:0]
+	k.submit.batch, k.mu.staged = k.mu.staged, k.submit.batch
 	k.mu.Unlock()
 	left := k.submit.batch
-	for len(left) > 0 {
-		n, err := k.ctx.Submit(k.head(left))
-		left = left[n:]
+	for len(left.blocks) > 0 {
+		n, err := k.ctx.Submit(left.blocks[:left.head()])
+		left.skip(n)
 		errno, _ := err.(unix.Errno)
 		switch {
 		case err == nil:
 			continue
-		case errno != unix.EAGAIN && errno != unix.EINTR && errno != unix.ENOMEM:
+		case errno != unix.EAGAIN && errno != unix.EINTR && errno != unix.ENOMEM && k.failed[left.info[0].slot].Load() == 0:
 			// The first block is refused for what it asks. Its goroutine, perhaps the one that waits in the kernel, must
 			// hear of it, so a read of nothing goes in its place and completes at once.
-			slot := left[0].UserData()
-			if k.failed[slot].CompareAndSwap(0, -int64(errno)) {
-				left[0].PrepReadv(k.fd, nil, 0, 0, slot)
-				continue
-			}
+			slot := left.info[0].slot
+			left.blocks[0].PrepReadv(k.fd, nil, 0, 0, uint64(slot))
+			k.failed[slot].Store(-int64(errno))
+			continue
 		}
 		k.mu.Lock()
-		k.mu.staged = append(k.mu.staged, left...)
+		k.mu.staged.add(left)
 		k.mu.Unlock()
 		return err
 	}
@@ -93,15 +112,15 @@ func (k *aioKernel) Submit() error {
 // one call; a larger one would end as a whole, and the device would be idle until its successors come.
 const burst = 256 << 10
 
-// head is the part of blocks that goes to the kernel in one call.
-func (k *aioKernel) head(blocks []*aio.IOCB) []*aio.IOCB {
+// head is how many blocks go to the kernel in one call.
+func (b *batch) head() int {
 	n := int64(0)
-	for i, b := range blocks {
-		if n += k.bytes[b.UserData()]; n > burst && i > 0 {
-			return blocks[:i]
+	for i := range b.info {
+		if n += b.info[i].bytes; n > burst && i > 0 {
+			return i
 		}
 	}
-	return blocks
+	return len(b.info)
 }
 
 func (k *aioKernel) Enter() error {
