@@ -49,7 +49,8 @@ const (
 	DependencyRelaxed Dependency = iota
 	// DependencyStrict: every write waits for every in-flight allocation that touches one of its clusters.
 	DependencyStrict
-	// DependencyJoined: as relaxed, and writers into a new cluster whose rest is known to be zero join its allocation.
+	// DependencyJoined is meant to let writers into a new cluster whose rest is known to be zero join its allocation. At
+	// present it is the same as DependencyRelaxed.
 	DependencyJoined
 )
 
