@@ -253,16 +253,18 @@ func TestTheEndOfTheContextEndsTheConversion(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		src := newFake(bytes.Repeat([]byte{7}, 64<<20))
 		dst := newFake(make([]byte, 64<<20))
-		units := 0
-		err := Convert(ctx, dst.dev(), []*block.Device{src.dev()}, ConvertOptions{Sparse: 4096, InOrder: inOrder, Rate: 1 << 40,
-			Progress: func(done, total int64) {
-				if units++; units == 5 {
-					cancel()
-				}
-			}})
+		src.onRead = func(n int) {
+			if n == 5 {
+				cancel()
+			}
+		}
+		err := Convert(ctx, dst.dev(), []*block.Device{src.dev()}, ConvertOptions{Sparse: 4096, InOrder: inOrder})
 		cancel()
 		if !errors.Is(err, context.Canceled) {
-			t.Fatalf("got %v after %d units", err, units)
+			t.Fatalf("got %v after %d reads", err, len(src.reads))
+		}
+		if len(src.reads) > 40 {
+			t.Errorf("%d reads, of which 5 were made before the end of the context", len(src.reads))
 		}
 	}
 }

@@ -19,6 +19,7 @@ type fake struct {
 	badRead map[int64]bool // sectors, by offset, that cannot be read
 	badExt  map[int64]bool // offsets at which no extent can be named
 	backing *block.Device
+	onRead  func(n int) // told of each read, the first is 1
 
 	mu     sync.Mutex
 	writes []span // writes and zeroes in the order in which they ended
@@ -52,6 +53,9 @@ func (f *fake) ReadvAt(ctx context.Context, iov [][]byte, off int64) error {
 	}
 	f.mu.Lock()
 	f.reads = append(f.reads, span{off, n})
+	if f.onRead != nil {
+		f.onRead(len(f.reads))
+	}
 	f.mu.Unlock()
 	for _, b := range iov {
 		off += int64(copy(b, f.data[off:]))
