@@ -224,8 +224,12 @@ func (sb *simplebench) parse(source string, given []*compare.Switch) (*compare.T
 	if err != nil {
 		return nil, err
 	}
-	if len(sb.set) > 0 {
-		for _, s := range sb.set {
+	set := sb.set
+	if sb.partial {
+		set = setsFor(tpl, set)
+	}
+	if len(set) > 0 {
+		for _, s := range set {
 			name, alts, _ := strings.Cut(s, "=")
 			sw := tpl.Switch(name)
 			if sw == nil || sw.Implicit {

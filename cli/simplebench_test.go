@@ -209,6 +209,21 @@ func TestAllWritesAPageThatSaysWhereTheSubjectIsSlower(t *testing.T) {
 	}
 }
 
+func TestAllRefusesWhatCannotBeMeasuredBeforeMeasuring(t *testing.T) {
+	t.Chdir(t.TempDir())
+	// convert has no switch named aio, subclusters has no other trouble with it
+	code, out, errs := simplebenchMain(t, "", "-q", "--dry-run", "--set", "aio=threads", "all", "subclusters", "convert")
+	if code != 0 || !strings.Contains(out, "-i threads") || strings.Contains(out, "-i native") || !strings.Contains(out, "convert -f raw") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+	for _, args := range []string{"--set nosuch=1 all subclusters convert", "--exclude aio=native all subclusters convert"} {
+		code, _, errs = simplebenchMain(t, "", strings.Fields("-q -c 1 "+args)...)
+		if _, err := os.Stat("performance"); code != 1 || err == nil || errs == "" {
+			t.Errorf("%s: exit %d, %s: something was measured", args, code, errs)
+		}
+	}
+}
+
 func TestSimplebenchRefusesWrongOptions(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, tt := range []struct{ args, says string }{

@@ -34,6 +34,9 @@ func (sb *simplebench) all(names []string) int {
 	if page == "" {
 		page = "performance.md"
 	}
+	if err := sb.checkAll(list); err != nil {
+		return sb.c.errorf("%v", err)
+	}
 	if !sb.dryRun {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return sb.c.errorf("%v", err)
@@ -63,6 +66,54 @@ func (sb *simplebench) all(names []string) int {
 		return sb.c.errorf("%v", err)
 	}
 	return 0
+}
+
+// checkAll finds out before anything is measured whether every template can be: a --set is for the matrices that have
+// a switch of that name, and one of them must.
+func (sb *simplebench) checkAll(list []compare.Matrix) error {
+	dry := *sb
+	dry.dryRun = true // no folders to work in
+	used := map[string]bool{}
+	for _, m := range list {
+		given, cleanup, err := dry.given(m.Template)
+		if err != nil {
+			return err
+		}
+		cleanup()
+		tpl, err := compare.Parse(m.Template, given...)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
+		}
+		for _, s := range sb.set {
+			used[s] = used[s] || tpl.Switch(setName(s)) != nil
+		}
+		dry.set = setsFor(tpl, sb.set)
+		if _, err := dry.parse(m.Template, given); err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
+		}
+	}
+	for _, s := range sb.set {
+		if !used[s] {
+			return fmt.Errorf("--set %s: no matrix has a switch named %q", s, setName(s))
+		}
+	}
+	sb.partial = true
+	return nil
+}
+
+func setName(s string) string {
+	name, _, _ := strings.Cut(s, "=")
+	return name
+}
+
+// setsFor are those of the --set options that the template has a switch for.
+func setsFor(tpl *compare.Template, set []string) (list []string) {
+	for _, s := range set {
+		if tpl.Switch(setName(s)) != nil {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // chapter measures one matrix, prints it and leaves its results and plot in dir.

@@ -31,6 +31,7 @@ type simplebench struct {
 	output     string
 	html, svg  string
 	page       string
+	partial    bool     // several templates: a --set need not be for each
 	asGiven    []parsed // all options, for the page
 	failIf     []*compare.Condition
 }
